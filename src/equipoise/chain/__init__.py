@@ -1,0 +1,29 @@
+"""Linear-chain CRF (§4.1): exact inference as pure functions of unary and pairwise scores."""
+
+from .inference import (
+    decode,
+    edge_marginals,
+    entropy,
+    log_marginals,
+    log_partition,
+    mean_field,
+    mean_field_bound,
+    sample,
+    score,
+    top_k,
+)
+from .problem import check
+
+__all__ = [
+    "check",
+    "decode",
+    "edge_marginals",
+    "entropy",
+    "log_marginals",
+    "log_partition",
+    "mean_field",
+    "mean_field_bound",
+    "sample",
+    "score",
+    "top_k",
+]

@@ -1,0 +1,122 @@
+"""The derivatives of log Z, of the marginals and of the entropy, said to autograd in closed form.
+
+    d log Z / d U_t(j)    = p_t(j)     = P(y_t = j | X)
+    d log Z / d W_t(i, j) = xi_t(i, j) = P(y_t = i, y_{t+1} = j | X)
+
+so the gradient of log Z is the marginals, the gradient of the marginals is a `transport` of mass along the chain, and
+both cost memory of order (*batch, L, M). Only where the gradient of a transport may be asked for (the third derivative
+of log Z) do we leave it to autograd to record the loops of the reference: right to any order, and rarely needed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from . import backends, reference
+from .problem import positions
+from .reference import Messages
+
+
+class LogPartition(Function):
+    """(unary, pairwise, lengths, backend) -> log Z, alpha; alpha is for the backward pass only."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> tuple[Tensor, Tensor]:
+        return backends.load(backend).forward(unary, pairwise, lengths)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:3], output[1])
+        ctx.backend = inputs[3]
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        return *Marginals.apply(weight, *ctx.saved_tensors, ctx.backend), None, None
+
+
+class Marginals(Function):
+    """(weight, unary, pairwise, lengths, alpha, backend) -> the gradient of sum_b weight_b log Z_b."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, backend: str
+    ) -> tuple[Tensor, Tensor]:
+        return backends.load(backend).marginals(weight, unary, pairwise, lengths, alpha)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:4])
+        ctx.backend = inputs[5]
+
+    @staticmethod
+    def backward(ctx: Any, nodes: Tensor, edges: Tensor) -> tuple[Tensor | None, ...]:
+        weight, unary, pairwise, lengths = ctx.saved_tensors
+        backend = _differentiable(ctx.backend)
+        known = backend.messages(unary, pairwise, lengths)
+        nodes = nodes * known.log_p.exp()  # since d p = p d log p
+        moved, gradient, expected = backend.transport(nodes, edges, weight, unary, pairwise, lengths, known)
+        expected = expected + (nodes.sum(-1) * positions(unary, lengths)).sum(-1)
+        return expected, moved, gradient, None, None, None
+
+
+class LogMarginals(Function):
+    """(unary, pairwise, lengths, backend) -> log p, alpha, beta; the last two are for the backward pass only."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> tuple[Tensor, ...]:
+        return tuple(backends.load(backend).messages(unary, pairwise, lengths))  # vmap knows plain tuples only
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:3], *output)
+        ctx.backend = inputs[3]
+        ctx.mark_non_differentiable(*output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, nodes: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        unary, pairwise, lengths, *saved = ctx.saved_tensors
+        backend = _differentiable(ctx.backend)
+        known = backend.messages(unary, pairwise, lengths) if torch.is_grad_enabled() else Messages(*saved)
+        weight = torch.ones_like(unary[..., 0, 0])
+        moved, gradient, _ = backend.transport(nodes, None, weight, unary, pairwise, lengths, known)
+        return moved, gradient, None, None
+
+
+class Entropy(Function):
+    """(unary, pairwise, lengths) -> H(Y | X).
+
+    H = log Z - E[F], so its gradient is -Cov(F, .): that of minus the expected score, with the scores in it held still.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+        return reference.entropy(unary, pairwise, lengths, reference.messages(unary, pairwise, lengths))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        unary, pairwise, lengths = ctx.saved_tensors
+        known = reference.messages(unary, pairwise, lengths)
+        scores = reference.finite(unary - reference.finite(unary.amax(-1, keepdim=True)))
+        nodes, edges = -known.log_p.exp() * scores, -reference.finite(pairwise)
+        moved, gradient, _ = reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
+        return moved, gradient, None
+
+
+def _differentiable(backend: str) -> backends.Backend:
+    """The backend to use in a backward pass: where that pass is itself recorded, one made of torch operations."""
+    return backends.load("reference" if torch.is_grad_enabled() else backend)

@@ -1,0 +1,100 @@
+"""Labellings themselves: what one scores, which k score highest, and draws from P(Y | X).
+
+    score:   F(Y | X) = sum_t U(x_t, y_t) + sum_t W(y_t, y_{t+1})                                  (§4.1, eq. 1)
+    top_k:   max-sum over the k best ways to reach each label
+    sample:  y_1 ~ p_1, then y_{t+1} ~ T_t(y_t, .), exact given the backward messages
+
+Labels are (*batch, [k,] L), -100 beyond the length. A row for which no labelling is left (fewer than k exist, or all
+score -inf) is -100 throughout.
+"""
+
+import torch
+from torch import Tensor
+
+from . import reference
+from .problem import IGNORE, Problem, positions
+from .reference import edge
+
+
+def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
+    """The k best labellings, best first, (*batch, k, L)."""
+    batch, (length, m) = unary.shape[:-2], unary.shape[-2:]
+    # delta[..., j, r]: score of the r-th best way to be at label j; a pointer is the flat index (i, r) it came from.
+    nothing = unary.new_full((*batch, m, k - 1), -torch.inf)
+    delta = torch.cat([unary[..., 0, :, None], nothing], -1)
+    stay = torch.arange(m * k, device=unary.device).reshape(m, k).expand(*batch, m, k)
+    pointers = []
+    for t in range(1, length):
+        ways = delta[..., :, :, None] + edge(pairwise, t - 1)[..., :, None, :]  # (*batch, M, k, M)
+        best, pointer = ways.flatten(-3, -2).topk(k, -2)  # (*batch, k, M)
+        new = best.mT + unary[..., t, :, None]
+        new = new - reference.finite(new.amax((-2, -1), keepdim=True))
+        on = (t < lengths)[..., None, None]
+        delta = torch.where(on, new, delta)
+        pointers.append(torch.where(on, pointer.mT, stay).flatten(-2))
+    score, at = delta.flatten(-2).topk(k, -1)  # (*batch, k)
+    path = [at]
+    for pointer in reversed(pointers):
+        path.append(pointer.gather(-1, path[-1]))
+    labels = torch.stack(path[::-1], -1) // k
+    return hide(labels, positions(unary, lengths)[..., None, :] & (score > -torch.inf)[..., None])
+
+
+def sample(
+    unary: Tensor, pairwise: Tensor, lengths: Tensor, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """n independent labellings, (*batch, n, L)."""
+    log_p, _, beta = reference.messages(unary, pairwise, lengths)
+    onward = (unary + beta)[..., None, :, :]  # what a label at t promises from there on, (*batch, 1, L, M)
+    batch = unary.shape[:-2]
+
+    def draw(logits: Tensor) -> Tensor:  # (*batch, n, M) -> (*batch, n); Gumbel-max never picks a label at -inf
+        logits = logits.expand(*batch, n, logits.shape[-1])
+        waiting = torch.empty_like(logits, memory_format=torch.contiguous_format).exponential_(generator=generator)
+        return (logits - waiting.log()).argmax(-1)
+
+    path = [draw(log_p[..., None, 0, :])]
+    for t in range(unary.shape[-2] - 1):
+        rows = edge(pairwise, t).expand(*batch, *pairwise.shape[-2:])
+        row = rows.gather(-2, path[-1][..., None].expand(*batch, n, rows.shape[-1]))
+        path.append(draw(row + onward[..., t + 1, :]))
+    possible = (log_p[..., 0, :] > -torch.inf).any(-1)
+    return hide(torch.stack(path, -1), (positions(unary, lengths) & possible[..., None])[..., None, :])
+
+
+def score_found(chain: Problem, labels: Tensor) -> Tensor:
+    """F(Y | X) of labellings (*batch, k, L) found by `top_k`, (*batch, k); -inf where none was found."""
+    unary, pairwise, lengths = chain
+    k = labels.shape[-2]
+    wide = Problem(
+        unary.unsqueeze(-3).expand(*unary.shape[:-2], k, *unary.shape[-2:]),
+        pairwise.unsqueeze(-4),
+        lengths[..., None].expand(labels.shape[:-1]),
+    )
+    found = labels[..., 0] != IGNORE
+    return torch.where(found, score(wide, labels.clamp(min=0)), -torch.inf)
+
+
+def score(chain: Problem, labels: Tensor) -> Tensor:
+    """F(Y | X) of eq. 1, (*batch,)."""
+    return torch.cat(score_terms(chain, labels), -1).sum(-1)
+
+
+def score_terms(chain: Problem, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The terms of eq. 1: U(x_t, y_t), (*batch, L), and W(y_t, y_{t+1}), (*batch, L-1); 0 beyond the length."""
+    unary, pairwise, _ = chain
+    valid = chain.valid
+    labels = labels.masked_fill(~valid, 0)
+    nodes = unary.gather(-1, labels[..., None])[..., 0]
+
+    m = unary.shape[-1]
+    pair = labels[..., :-1] * m + labels[..., 1:]
+    if pairwise.shape[-3] == 1:
+        edges = pairwise.flatten(-2)[..., 0, :].expand(*pair.shape[:-1], m * m).gather(-1, pair)
+    else:
+        edges = pairwise.flatten(-2).expand(*pair.shape, m * m).gather(-1, pair[..., None])[..., 0]
+    return nodes.masked_fill(~valid, 0), edges.masked_fill(~valid[..., 1:], 0)
+
+
+def hide(labels: Tensor, shown: Tensor) -> Tensor:
+    return torch.where(shown, labels, IGNORE)

@@ -1,0 +1,186 @@
+"""The question every chain function is asked: scores of a chain, checked and brought to one shape.
+
+    F(Y | X) = sum_t U(x_t, y_t) + sum_t W_t(y_t, y_{t+1})                                      (§4.1, eq. 1)
+
+What can be checked without waiting for a device is checked always: ranks, sizes, dtypes and devices, and on the CPU
+also the values of `lengths` and `labels`. On an accelerator values are read only by `check`, which waits for it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+IGNORE = -100  # marks a position that does not count, in labels given and labels returned
+
+
+class Problem(NamedTuple):
+    """A batch of chains in the one shape the algorithms work on."""
+
+    unary: Tensor  # (*batch, L, M), float32 or float64, 0 beyond the length
+    pairwise: Tensor  # (*b, E, M, M), same dtype; b broadcasts to batch; E is L-1, or 1 where all edges share a matrix
+    lengths: Tensor  # (*batch,), int64
+
+    @property
+    def valid(self) -> Tensor:
+        """Which positions exist, (*batch, L)."""
+        return positions(self.unary, self.lengths)
+
+    def detach(self) -> "Problem":
+        return Problem(self.unary.detach(), self.pairwise.detach(), self.lengths)
+
+
+def positions(unary: Tensor, lengths: Tensor) -> Tensor:
+    """Which positions exist, (*batch, L)."""
+    return torch.arange(unary.shape[-2], device=lengths.device) < lengths[..., None]
+
+
+def problem(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Problem:
+    """Check the scores and bring them to one shape; half precision is raised to float32."""
+    _check_scores(unary, pairwise)
+    batch, (length, labels) = unary.shape[:-2], unary.shape[-2:]
+    _check_pairwise_shape(unary, pairwise)
+    if pairwise.ndim == 2:
+        pairwise = pairwise.reshape(*(1,) * (len(batch) + 1), labels, labels)
+    elif pairwise.ndim == unary.ndim:
+        pairwise = pairwise.unsqueeze(-3)
+
+    dtype = torch.promote_types(torch.promote_types(unary.dtype, pairwise.dtype), torch.float32)
+    unary, pairwise = unary.to(dtype), pairwise.to(dtype)
+    if lengths is None:
+        return Problem(unary, pairwise, torch.full(batch, length, dtype=torch.int64, device=unary.device))
+    check_lengths(unary, lengths)
+    lengths = lengths.to(torch.int64)
+    # Scores beyond the end may be anything, NaN included: they must reach neither a value nor a gradient.
+    return Problem(unary.masked_fill(~positions(unary, lengths)[..., None], 0), pairwise, lengths)
+
+
+def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths: Tensor | None = None) -> None:
+    """Raise if any value is out of its range: NaN or +inf in a score, a bad length, a label out of range.
+
+    Every function of this package checks shapes and dtypes. Values on an accelerator can only be checked by waiting for
+    it, so that is done here, on request.
+
+    >>> unary = torch.zeros(2, 4, 3)
+    >>> unary[1, 2, 0] = float("nan")
+    >>> check(unary, torch.zeros(3, 3))
+    Traceback (most recent call last):
+    ...
+    ValueError: unary[1, 2, 0] is nan: scores must be finite or -inf
+    """
+    problem(unary, pairwise, lengths)
+    valid = torch.ones_like(unary[..., 0], dtype=torch.bool) if lengths is None else positions(unary, lengths)
+    if lengths is not None:
+        _check_length_values(unary, lengths)
+    _check_finite("unary", unary, valid[..., None])
+    _check_finite("pairwise", pairwise)
+    if labels is not None:
+        check_labels(unary, labels)
+        _check_label_values(unary, labels, valid)
+
+
+def check_lengths(unary: Tensor, lengths: Tensor) -> None:
+    if not _is_integer(lengths):
+        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+    if lengths.shape != unary.shape[:-2]:
+        raise ValueError(
+            f"lengths has shape {tuple(lengths.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-2])}"
+        )
+    _check_device("lengths", lengths, unary)
+    if readable(lengths):
+        _check_length_values(unary, lengths)
+
+
+def check_labels(unary: Tensor, labels: Tensor, valid: Tensor | None = None) -> None:
+    """Check labels of shape (*batch, L) against unary, and their values where `valid` is on and they can be read."""
+    if not _is_integer(labels):
+        raise TypeError(f"labels must be integers, got {labels.dtype}")
+    if labels.shape != unary.shape[:-1]:
+        raise ValueError(
+            f"labels has shape {tuple(labels.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-1])}"
+        )
+    _check_device("labels", labels, unary)
+    if valid is not None and readable(labels, valid):
+        _check_label_values(unary, labels, valid)
+
+
+def readable(*tensors: Tensor) -> bool:
+    """Whether the values can be looked at without waiting for a device or breaking a trace."""
+    return not torch.compiler.is_compiling() and all(
+        x.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
+    )
+
+
+def first(where: Tensor) -> tuple[int, ...] | None:
+    """The index of the first True, or None."""
+    hits = where.nonzero()
+    return tuple(hits[0].tolist()) if len(hits) else None
+
+
+def at(name: str, index: tuple[int, ...]) -> str:
+    """`name` with its index, as it is written in Python."""
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def _check_scores(unary: Tensor, pairwise: Tensor) -> None:
+    for name, x in (("unary", unary), ("pairwise", pairwise)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if not x.is_floating_point():
+            raise TypeError(f"{name} must have a floating-point dtype, got {x.dtype}")
+    _check_device("pairwise", pairwise, unary)
+    if unary.ndim < 2:
+        raise ValueError(f"unary must have shape (*batch, L, M), got {tuple(unary.shape)}")
+    if 0 in unary.shape[-2:]:
+        raise ValueError(f"unary must have at least one position and one label, got shape {tuple(unary.shape)}")
+
+
+def _check_pairwise_shape(unary: Tensor, pairwise: Tensor) -> None:
+    batch, (length, labels) = unary.shape[:-2], unary.shape[-2:]
+    per_edge = pairwise.ndim == unary.ndim + 1
+    fits = pairwise.ndim >= 2 and pairwise.shape[-2:] == (labels, labels)
+    if fits and pairwise.ndim > 2:
+        own = pairwise.shape[: pairwise.ndim - 2 - per_edge]
+        fits = pairwise.ndim in (unary.ndim, unary.ndim + 1) and all(
+            a in (1, b) for a, b in zip(own, batch, strict=True)
+        )
+        fits = fits and (not per_edge or pairwise.shape[-3] == length - 1)
+    if not fits:
+        forms = [(labels, labels), (*batch, labels, labels), (*batch, length - 1, labels, labels)]
+        raise ValueError(
+            f"pairwise has shape {tuple(pairwise.shape)}, but unary {tuple(unary.shape)} needs "
+            f"{forms[0]} for all, {forms[1]} for each sequence or {forms[2]} for each edge"
+        )
+
+
+def _check_device(name: str, x: Tensor, unary: Tensor) -> None:
+    if x.device != unary.device:
+        raise ValueError(f"{name} is on {x.device}, but unary is on {unary.device}")
+
+
+def _check_length_values(unary: Tensor, lengths: Tensor) -> None:
+    index = first((lengths < 1) | (lengths > unary.shape[-2]))
+    if index is not None:
+        raise ValueError(
+            f"{at('lengths', index)} is {int(lengths[index])}, but must be from 1 to L = {unary.shape[-2]}"
+        )
+
+
+def _check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:
+    index = first(valid & ((labels < 0) | (labels >= unary.shape[-1])))
+    if index is not None:
+        raise ValueError(
+            f"{at('labels', index)} is {int(labels[index])}, but a position that counts needs a label from 0 to "
+            f"{unary.shape[-1] - 1}"
+        )
+
+
+def _check_finite(name: str, x: Tensor, where: Tensor | None = None) -> None:
+    bad = x.isnan() | (x == torch.inf)
+    index = first(bad if where is None else bad & where)
+    if index is not None:
+        raise ValueError(f"{at(name, index)} is {float(x[index])}: scores must be finite or -inf")
+
+
+def _is_integer(x: Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
