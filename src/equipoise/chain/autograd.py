@@ -15,8 +15,30 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import backends, reference
-from .problem import positions
+from .problem import Problem, positions
 from .reference import Messages
+
+
+def log_partition(chain: Problem) -> Tensor:
+    """log Z, (*batch,)."""
+    return LogPartition.apply(*chain, backends.choose(chain.unary, chain.pairwise))[0]
+
+
+def log_marginals(chain: Problem) -> Tensor:
+    """log p_t(j), (*batch, L, M), anything beyond the length."""
+    return LogMarginals.apply(*chain, backends.choose(chain.unary, chain.pairwise))[0]
+
+
+def edge_marginals(chain: Problem) -> Tensor:
+    """xi_t(i, j), added up over the sequences and edges that share a matrix: the shape of chain.pairwise."""
+    backend = backends.choose(chain.unary, chain.pairwise)
+    log_z, alpha = LogPartition.apply(*chain, backend)
+    return Marginals.apply(torch.ones_like(log_z), *chain, alpha, backend)[1]
+
+
+def entropy(chain: Problem) -> Tensor:
+    """H(Y | X), (*batch,)."""
+    return Entropy.apply(*chain)
 
 
 class LogPartition(Function):

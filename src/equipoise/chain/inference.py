@@ -39,8 +39,7 @@ def log_partition(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
     >>> f"{log_partition(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # counts the 2 * 2 * 2 labellings
     '8.0000'
     """
-    chain = problem(unary, pairwise, lengths)
-    return autograd.LogPartition.apply(*chain, backends.choose(*chain[:2]))[0]
+    return autograd.log_partition(problem(unary, pairwise, lengths))
 
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -53,8 +52,7 @@ def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
             [0.1192, 0.8808]])
     """
     chain = problem(unary, pairwise, lengths)
-    log_p = autograd.LogMarginals.apply(*chain, backends.choose(*chain[:2]))[0]
-    return log_p.masked_fill(~chain.valid[..., None], 0)
+    return autograd.log_marginals(chain).masked_fill(~chain.valid[..., None], 0)
 
 
 def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -66,10 +64,7 @@ def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = Non
     """
     chain = problem(unary, pairwise, lengths)
     *batch, length, m = chain.unary.shape
-    chain = chain._replace(pairwise=chain.pairwise.expand(*batch, length - 1, m, m))
-    backend = backends.choose(*chain[:2])
-    log_z, alpha = autograd.LogPartition.apply(*chain, backend)
-    return autograd.Marginals.apply(torch.ones_like(log_z), *chain, alpha, backend)[1]
+    return autograd.edge_marginals(chain._replace(pairwise=chain.pairwise.expand(*batch, length - 1, m, m)))
 
 
 def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -78,8 +73,7 @@ def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> T
     >>> f"{entropy(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # as uncertain as a fair choice among 8
     '8.0000'
     """
-    chain = problem(unary, pairwise, lengths)
-    return autograd.Entropy.apply(*chain)
+    return autograd.entropy(problem(unary, pairwise, lengths))
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:

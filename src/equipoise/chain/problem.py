@@ -37,9 +37,8 @@ def positions(unary: Tensor, lengths: Tensor) -> Tensor:
 
 def problem(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Problem:
     """Check the scores and bring them to one shape; half precision is raised to float32."""
-    _check_scores(unary, pairwise)
+    check_scores(unary, pairwise)
     batch, (length, labels) = unary.shape[:-2], unary.shape[-2:]
-    _check_pairwise_shape(unary, pairwise)
     if pairwise.ndim == 2:
         pairwise = pairwise.reshape(*(1,) * (len(batch) + 1), labels, labels)
     elif pairwise.ndim == unary.ndim:
@@ -76,7 +75,21 @@ def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths
     _check_finite("pairwise", pairwise)
     if labels is not None:
         check_labels(unary, labels)
-        _check_label_values(unary, labels, valid)
+        check_label_values(unary, labels, valid)
+
+
+def check_scores(unary: Tensor, pairwise: Tensor) -> None:
+    for name, x in (("unary", unary), ("pairwise", pairwise)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if not x.is_floating_point():
+            raise TypeError(f"{name} must have a floating-point dtype, got {x.dtype}")
+    check_device("pairwise", pairwise, unary)
+    if unary.ndim < 2:
+        raise ValueError(f"unary must have shape (*batch, L, M), got {tuple(unary.shape)}")
+    if 0 in unary.shape[-2:]:
+        raise ValueError(f"unary must have at least one position and one label, got shape {tuple(unary.shape)}")
+    _check_pairwise_shape(unary, pairwise)
 
 
 def check_lengths(unary: Tensor, lengths: Tensor) -> None:
@@ -86,7 +99,7 @@ def check_lengths(unary: Tensor, lengths: Tensor) -> None:
         raise ValueError(
             f"lengths has shape {tuple(lengths.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-2])}"
         )
-    _check_device("lengths", lengths, unary)
+    check_device("lengths", lengths, unary)
     if readable(lengths):
         _check_length_values(unary, lengths)
 
@@ -99,9 +112,19 @@ def check_labels(unary: Tensor, labels: Tensor, valid: Tensor | None = None) -> 
         raise ValueError(
             f"labels has shape {tuple(labels.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-1])}"
         )
-    _check_device("labels", labels, unary)
+    check_device("labels", labels, unary)
     if valid is not None and readable(labels, valid):
-        _check_label_values(unary, labels, valid)
+        check_label_values(unary, labels, valid)
+
+
+def check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:
+    """Check that labels are in range where `valid` is on. Reads values."""
+    index = first(valid & ((labels < 0) | (labels >= unary.shape[-1])))
+    if index is not None:
+        raise ValueError(
+            f"{at('labels', index)} is {int(labels[index])}, but a position that counts needs a label from 0 to "
+            f"{unary.shape[-1] - 1}"
+        )
 
 
 def readable(*tensors: Tensor) -> bool:
@@ -122,19 +145,6 @@ def at(name: str, index: tuple[int, ...]) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def _check_scores(unary: Tensor, pairwise: Tensor) -> None:
-    for name, x in (("unary", unary), ("pairwise", pairwise)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
-        if not x.is_floating_point():
-            raise TypeError(f"{name} must have a floating-point dtype, got {x.dtype}")
-    _check_device("pairwise", pairwise, unary)
-    if unary.ndim < 2:
-        raise ValueError(f"unary must have shape (*batch, L, M), got {tuple(unary.shape)}")
-    if 0 in unary.shape[-2:]:
-        raise ValueError(f"unary must have at least one position and one label, got shape {tuple(unary.shape)}")
-
-
 def _check_pairwise_shape(unary: Tensor, pairwise: Tensor) -> None:
     batch, (length, labels) = unary.shape[:-2], unary.shape[-2:]
     per_edge = pairwise.ndim == unary.ndim + 1
@@ -153,7 +163,7 @@ def _check_pairwise_shape(unary: Tensor, pairwise: Tensor) -> None:
         )
 
 
-def _check_device(name: str, x: Tensor, unary: Tensor) -> None:
+def check_device(name: str, x: Tensor, unary: Tensor) -> None:
     if x.device != unary.device:
         raise ValueError(f"{name} is on {x.device}, but unary is on {unary.device}")
 
@@ -163,15 +173,6 @@ def _check_length_values(unary: Tensor, lengths: Tensor) -> None:
     if index is not None:
         raise ValueError(
             f"{at('lengths', index)} is {int(lengths[index])}, but must be from 1 to L = {unary.shape[-2]}"
-        )
-
-
-def _check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:
-    index = first(valid & ((labels < 0) | (labels >= unary.shape[-1])))
-    if index is not None:
-        raise ValueError(
-            f"{at('labels', index)} is {int(labels[index])}, but a position that counts needs a label from 0 to "
-            f"{unary.shape[-1] - 1}"
         )
 
 

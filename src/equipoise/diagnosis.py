@@ -1,0 +1,57 @@
+"""What is wrong with the values a CRF was given, in one line that names the place.
+
+Reads values, so on an accelerator it waits for the device; `ChainCRF` decides when to ask.
+"""
+
+import torch
+from torch import Tensor
+
+from .chain import log_partition
+from .chain.problem import at, first, positions
+from .constraints import Constraints
+from .masking import Kept
+
+
+def check_kept(mask: Tensor) -> None:
+    """Raise if a sequence has no position left."""
+    index = first(~mask.any(-1))
+    if index is not None:
+        raise ValueError(f"{at('mask', index)} (with labels of -100) keeps no position, but a sequence needs one")
+
+
+def check_gold(rules: Constraints, labels: Tensor, kept: Kept) -> None:
+    """Raise if compacted labels (*batch, L), all in range, break the constraints."""
+    place = torch.arange(labels.shape[-1], device=labels.device)
+    valid, last = place < kept.lengths[..., None], place == kept.lengths[..., None] - 1
+    labels = labels.masked_fill(~valid, 0)
+    broken = first(valid[..., 1:] & ~rules.transitions[labels[..., :-1], labels[..., 1:]])
+    if broken is not None:
+        after = (*broken[:-1], broken[-1] + 1)
+        name, before = rules.name(int(labels[after])), rules.name(int(labels[broken]))
+        raise ValueError(f"{at('labels', kept.place(after))} is {name}, which may not follow {before}")
+    for where, forbidden in (("first", ~rules.start[labels] & (place == 0)), ("last", ~rules.end[labels] & last)):
+        broken = first(forbidden)
+        if broken is not None:
+            name = rules.name(int(labels[broken]))
+            raise ValueError(f"{at('labels', kept.place(broken))} is {name}, which may not come {where}")
+
+
+def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept) -> None:
+    """Raise if a loss is infinite or NaN, with the reason."""
+    index = first(~losses.isfinite())
+    if index is None:
+        return
+    valid = positions(unary, kept.lengths)
+    nan = first(unary.isnan() & valid[..., None])
+    if nan is not None:
+        raise ValueError(f"{at('unary', (*kept.place(nan[:-1]), nan[-1]))} is nan: scores must be finite or -inf")
+    if bool(pairwise.isnan().any()):
+        raise ValueError(f"{at('pairwise', first(pairwise.isnan()) or ())} is nan: has training diverged?")
+    if bool(log_partition(unary, pairwise, kept.lengths)[index] == -torch.inf):
+        raise ValueError(f"sequence {at('unary', index)} has no allowed labelling: every one scores -inf")
+    gold = unary.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0].masked_fill(~valid, 0)
+    forbidden = first(gold == -torch.inf)
+    if forbidden is not None:
+        label = int(labels[forbidden])
+        raise ValueError(f"{at('labels', kept.place(forbidden))} is {label}, whose unary score there is -inf")
+    raise ValueError(f"the loss of sequence {index} is {float(losses[index])}: its labelling scores -inf or overflows")

@@ -1,0 +1,102 @@
+"""The four losses of §4.1, each one number a sequence, (*batch,).
+
+    likelihood   -log P(Y | X)
+    marginal     -1/L sum_t log p_t(y_t)                              cross-entropy on exact marginals
+    margin       max_Y' [ F(Y') + 1/L #{t : y'_t != y_t} ] - F(Y)     structured SVM
+    mean_field   -1/L sum_t log q_t(y_t)                              cross-entropy on mean-field marginals
+
+Arguments are those of `equipoise.chain`; positions beyond the length do not count. A labelling that the scores forbid
+(-inf) has an infinite loss, save under `marginal` and `mean_field` if each of its labels is possible by itself.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .chain import autograd, backends, decoding, inference
+from .chain.problem import Problem, check_labels, problem
+from .chain.reference import finite
+
+
+def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """-log P(Y | X) = log Z - F(Y | X), (*batch,); at least 0, not divided by the length.
+
+    >>> unary, pairwise = torch.zeros(3, 2), torch.zeros(2, 2)
+    >>> f"{likelihood(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one labelling of eight
+    '8.0000'
+    """
+    chain = _chain(unary, pairwise, labels, lengths)
+    nodes, edges = decoding.score_terms(chain, labels)
+    gold = nodes + pad(edges, (1, 0))
+    # Measured from the right labelling, log Z itself is the loss: two numbers that grow with L need not be subtracted.
+    gauged = chain._replace(unary=chain.unary - finite(gold)[..., None])
+    return torch.where((gold == -torch.inf).any(-1), torch.inf, autograd.log_partition(gauged))
+
+
+def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """-1/L sum_t log p_t(y_t), (*batch,): the cross-entropy of exact marginals (eq. 5).
+
+    Never more than `likelihood`: p_t(y_t) = sum of P(Y') over all Y' with y'_t = y_t, and Y is one of them, so
+    p_t(y_t) >= P(Y); hence -log p_t(y_t) <= -log P(Y) for every t, and so is their mean.
+
+    >>> unary, pairwise = torch.zeros(3, 2), torch.zeros(2, 2)
+    >>> f"{marginal(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one label of two
+    '2.0000'
+    """
+    chain = _chain(unary, pairwise, labels, lengths)
+    return _cross_entropy(autograd.log_marginals(chain), chain, labels)
+
+
+def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """max_Y' [F(Y') + Delta(Y, Y')] - F(Y), (*batch,), with Delta the share of positions in which they differ (eq. 7).
+
+    At least 0, since Y' = Y is among the candidates; 0 once Y beats every Y' by Delta(Y, Y').
+
+    >>> unary, pairwise = torch.tensor([[0.0, 3.0], [0.0, 0.0]]), torch.zeros(2, 2)
+    >>> margin(unary, pairwise, torch.tensor([1, 0]))  # label 1 in the second place: no worse, and half wrong
+    tensor(0.5000)
+    """
+    chain = _chain(unary, pairwise, labels, lengths)
+    valid, length = chain.valid, chain.lengths.clamp(min=1)
+    wrong = torch.arange(unary.shape[-1], device=unary.device) != labels[..., None]
+    cost = (wrong & valid[..., None]) / length[..., None, None].to(chain.unary.dtype)
+    augmented = chain._replace(unary=chain.unary + cost)
+    backend = backends.load(backends.choose(chain.unary, chain.pairwise))
+    worst = backend.decode(*augmented.detach())
+    # Term by term, so that equal terms cancel exactly. And Y' = Y scores exactly 0, hence the relu.
+    gold = torch.cat(decoding.score_terms(chain, labels), -1)
+    rise = torch.cat(decoding.score_terms(augmented, worst), -1) - gold
+    return torch.where((gold == -torch.inf).any(-1), torch.inf, torch.relu(rise.sum(-1)))
+
+
+def mean_field(
+    unary: Tensor,
+    pairwise: Tensor,
+    labels: Tensor,
+    lengths: Tensor | None = None,
+    *,
+    iterations: int = 10,
+    schedule: str = "sequential",
+) -> Tensor:
+    """-1/L sum_t log q_t(y_t), (*batch,), with q from `chain.mean_field` (eq. 6).
+
+    >>> unary, pairwise = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.eye(2)
+    >>> labels = torch.tensor([1, 1])
+    >>> f"{mean_field(unary, pairwise, labels):.4f}, exact {marginal(unary, pairwise, labels):.4f}"
+    '0.3487, exact 0.4064'
+    """
+    chain = _chain(unary, pairwise, labels, lengths)
+    log_q = inference.mean_field(unary, pairwise, lengths, iterations=iterations, schedule=schedule)
+    return _cross_entropy(log_q, chain, labels)
+
+
+def _chain(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None) -> Problem:
+    chain = problem(unary, pairwise, lengths)
+    check_labels(unary, labels, chain.valid)
+    return chain
+
+
+def _cross_entropy(log_p: Tensor, chain: Problem, labels: Tensor) -> Tensor:
+    valid = chain.valid
+    picked = log_p.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0]
+    return -picked.masked_fill(~valid, 0).sum(-1) / chain.lengths.clamp(min=1)
