@@ -27,10 +27,12 @@ def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor 
     """
     chain = _chain(unary, pairwise, labels, lengths)
     nodes, edges = decoding.score_terms(chain, labels)
-    gold = nodes + pad(edges, (1, 0))
+    edges = pad(edges, (1, 0))  # what the step to each position gains
     # Measured from the right labelling, log Z itself is the loss: two numbers that grow with L need not be subtracted.
-    gauged = chain._replace(unary=chain.unary - finite(gold)[..., None])
-    return torch.where((gold == -torch.inf).any(-1), torch.inf, autograd.log_partition(gauged))
+    # In this order the right label of each position keeps exactly what its step costs.
+    gauged = chain.unary - finite(nodes)[..., None] - finite(edges)[..., None]
+    loss = autograd.log_partition(chain._replace(unary=gauged))
+    return torch.where((nodes + edges == -torch.inf).any(-1), torch.inf, loss)
 
 
 def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -1,0 +1,27 @@
+# Everything a newcomer needs: `make demo` and `make test`. Each sets up .venv by itself the first time.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check bench clean
+
+demo: .venv/ready
+	$(BIN)/python examples/chain_demo.py
+
+test: .venv/ready
+	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/chain.py $(ARGS)
+
+.venv/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache

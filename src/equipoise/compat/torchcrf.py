@@ -1,0 +1,132 @@
+"""pytorch-crf's `CRF` on `equipoise.chain`: the same interface, parameters and checkpoints.
+
+    log P(Y | X) = a(y_1) + sum_t U(x_t, y_t) + sum_t W(y_t, y_{t+1}) + b(y_L) - log Z
+
+with `start_transitions` a, `end_transitions` b, `transitions` W and emissions U. To change over, replace
+`from torchcrf import CRF` by `from equipoise.compat.torchcrf import CRF`. The answers are those of pytorch-crf 0.7.2
+but for one case: a mask with holes. There its score and its normaliser are of different chains, so that what it returns
+is no log probability. Here the chain runs over the kept positions as if the others had never been there, and `decode`
+returns one tag for each kept position.
+
+Also, tags where the mask is off are not read, so -100 may stand there; a negative tag where it is on is an IndexError
+and does not count from the end; tags forbidden by -inf have log likelihood -inf, and gradients 0; half precision is
+computed, and answered, in float32.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .. import chain, objectives
+from ..chain.problem import at, first, readable
+from ..masking import Kept, keep
+
+
+class CRF(nn.Module):
+    """A linear-chain CRF layer over `num_tags` tags.
+
+    Emissions are (L, B, num_tags), tags and mask (L, B); with `batch_first`, (B, L, num_tags) and (B, L). The mask is
+    bool or uint8, on where a position counts, which the first of every sequence must.
+
+    >>> crf = CRF(num_tags=2, batch_first=True)
+    >>> for parameter in crf.parameters():
+    ...     _ = nn.init.zeros_(parameter)
+    >>> emissions = torch.tensor([[[0.0, 1.0], [2.0, 0.0], [0.0, 9.0]]])
+    >>> mask = torch.tensor([[True, True, False]])
+    >>> crf.decode(emissions, mask)
+    [[1, 0]]
+    >>> f"{crf(emissions, torch.tensor([[1, 0, 0]]), mask):.4f}"  # log sigmoid(1) + log sigmoid(2)
+    '-0.4402'
+    """
+
+    def __init__(self, num_tags: int, batch_first: bool = False) -> None:
+        if num_tags <= 0:
+            raise ValueError(f"num_tags must be at least 1, got {num_tags}")
+        super().__init__()
+        self.num_tags = num_tags
+        self.batch_first = batch_first
+        self.start_transitions = nn.Parameter(torch.empty(num_tags))
+        self.end_transitions = nn.Parameter(torch.empty(num_tags))
+        self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))  # from tag i (row) to tag j (column)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw from U(-0.1, 0.1), in pytorch-crf's order: the same seed gives the same parameters."""
+        for parameter in (self.start_transitions, self.end_transitions, self.transitions):
+            nn.init.uniform_(parameter, -0.1, 0.1)
+
+    def extra_repr(self) -> str:
+        return f"num_tags={self.num_tags}"
+
+    def forward(self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, reduction: str = "sum") -> Tensor:
+        """log P(tags | emissions): (B,) for the reduction "none", else a scalar.
+
+        "sum" and "mean" are over sequences; "token_mean" is the sum divided by the number of positions that count.
+        """
+        if reduction not in ("none", "sum", "mean", "token_mean"):
+            raise ValueError(f"reduction must be 'none', 'sum', 'mean' or 'token_mean', got {reduction!r}")
+        self._check(emissions, mask)
+        self._check_tags(emissions, mask, tags)
+        unary, kept = self._chain(emissions, mask)
+        labels = kept.compact(self._batch_first(tags).long())
+        log_p = -objectives.likelihood(unary, self.transitions, labels, kept.lengths)
+        if reduction == "none":
+            return log_p
+        if reduction == "sum":
+            return log_p.sum()
+        return log_p.mean() if reduction == "mean" else log_p.sum() / kept.lengths.sum()
+
+    @torch.no_grad()
+    def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
+        """The most likely tags of each sequence, one for each position that counts."""
+        self._check(emissions, mask)
+        unary, kept = self._chain(emissions, mask)
+        labels, _ = chain.decode(unary, self.transitions, kept.lengths)
+        labels = labels.clamp(min=0)  # where every path is forbidden, callers still look up tags in a table of names
+        return [row[:n] for row, n in zip(labels.tolist(), kept.lengths.tolist(), strict=True)]
+
+    def _chain(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Kept]:
+        """Unary scores (B, L, M) with the kept positions moved to the front, and what was kept."""
+        unary = self._batch_first(emissions)
+        unary = unary.to(torch.promote_types(unary.dtype, torch.float32))
+        step = torch.arange(unary.shape[1], device=unary.device)[:, None]
+        if mask is None:
+            kept = Kept(None, step.new_full(unary.shape[:1], unary.shape[1]))
+        else:
+            kept = keep(self._batch_first(mask).bool())
+        start = torch.where(step == 0, self.start_transitions, 0)
+        end = torch.where(step == kept.lengths[:, None, None] - 1, self.end_transitions, 0)
+        return kept.compact(unary) + start + end, kept
+
+    def _batch_first(self, x: Tensor) -> Tensor:
+        return x if self.batch_first else x.transpose(0, 1)
+
+    def _check(self, emissions: Tensor, mask: Tensor | None) -> None:
+        shape = tuple(emissions.shape)
+        layout = "(B, L, num_tags)" if self.batch_first else "(L, B, num_tags)"
+        if len(shape) != 3 or shape[2] != self.num_tags:
+            raise ValueError(f"emissions must have shape {layout} with num_tags = {self.num_tags}, got {shape}")
+        if shape[int(self.batch_first)] == 0:
+            raise IndexError(f"emissions must have at least one step, got shape {shape} for {layout}")
+        if mask is None:
+            return
+        _check_shape("mask", mask, emissions)
+        if not self._batch_first(mask)[:, 0].all():
+            raise ValueError("mask must be on at the first step of every sequence")
+        if mask.dtype not in (torch.bool, torch.uint8):
+            raise RuntimeError(f"mask must be bool or uint8, got {mask.dtype}")  # pytorch-crf's type of error
+
+    def _check_tags(self, emissions: Tensor, mask: Tensor | None, tags: Tensor) -> None:
+        _check_shape("tags", tags, emissions)
+        if tags.dtype not in (torch.int64, torch.int32):
+            raise IndexError(f"tags must be int64 or int32, got {tags.dtype}")  # pytorch-crf's type of error
+        if readable(tags):
+            wrong = (tags < 0) | (tags >= self.num_tags)
+            index = first(wrong if mask is None else wrong & mask.bool())
+            if index is not None:
+                raise IndexError(f"{at('tags', index)} is {int(tags[index])}, not from 0 to {self.num_tags - 1}")
+
+
+def _check_shape(name: str, x: Tensor, emissions: Tensor) -> None:
+    if x.shape != emissions.shape[:2]:
+        shape = tuple(emissions.shape)
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, but emissions {shape} needs {shape[:2]}")

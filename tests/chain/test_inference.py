@@ -1,0 +1,151 @@
+"""Sums over all labellings, against the labellings written out: values and gradients, with and without -inf."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from enumeration import Enumeration, chains
+from hypothesis import given
+from strategies import Chain
+from strategies import chains as random_chains
+from torch import Tensor
+
+from equipoise import chain
+
+
+def by_enumeration(problem: Chain, question: Callable[[Enumeration], Tensor], shape: tuple[int, ...]) -> Tensor:
+    """The answer for every sequence, stacked in the batch's shape and padded with 0."""
+    answers = []
+    for _, one in chains(*problem.args):
+        answer = question(one)
+        full = torch.zeros(shape, dtype=torch.float64)
+        full[tuple(map(slice, answer.shape))] = answer
+        answers.append(full)
+    return torch.stack(answers).reshape((*problem.unary.shape[:-2], *shape))
+
+
+def possible(problem: Chain) -> Tensor:
+    """Which sequences have an allowed labelling."""
+    return by_enumeration(problem, Enumeration.log_partition, ()) > -torch.inf
+
+
+QUESTIONS = {
+    "log_partition": (chain.log_partition, Enumeration.log_partition, lambda length, m: ()),
+    "log_marginals": (
+        lambda *args: chain.log_marginals(*args).exp(),
+        Enumeration.marginals,
+        lambda length, m: (length, m),
+    ),
+    "edge_marginals": (chain.edge_marginals, Enumeration.edge_marginals, lambda length, m: (length - 1, m, m)),
+    "entropy": (chain.entropy, Enumeration.entropy, lambda length, m: ()),
+}
+
+
+def both(name: str, problem: Chain) -> tuple[Tensor, Tensor]:
+    """Our answer and the enumerated one, with what has no answer (no labelling, no position) set to 0 in both."""
+    ours, truth, shape = QUESTIONS[name]
+    dims = shape(*problem.unary.shape[-2:])
+    there = possible(problem).reshape((*problem.unary.shape[:-2], *(1,) * len(dims)))
+    got, want = ours(*problem.args), by_enumeration(problem, truth, dims)
+    if name == "log_marginals" and problem.lengths is not None:
+        there = there & (torch.arange(dims[0]) < problem.lengths[..., None])[..., None]
+    return torch.where(there, got, 0), torch.where(there, want, 0)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@given(problem=random_chains(forbid=True))
+def test_values_with_forbidden_scores(name: str, problem: Chain) -> None:
+    got, want = both(name, problem)
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@given(problem=random_chains())
+def test_gradients(name: str, problem: Chain) -> None:
+    check_gradients(name, problem)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@given(problem=random_chains(forbid=True))
+def test_gradients_with_forbidden_scores(name: str, problem: Chain) -> None:
+    if bool(possible(problem).all()):  # elsewhere enumeration itself has no gradient
+        check_gradients(name, problem)
+
+
+def check_gradients(name: str, problem: Chain) -> None:
+    problem.unary.requires_grad_()
+    problem.pairwise.requires_grad_()
+    got, want = both(name, problem)
+    direction = torch.randn(got.shape, generator=problem.generator, dtype=got.dtype)
+    inputs = (problem.unary, problem.pairwise)
+    ours = torch.autograd.grad((got * direction).sum(), inputs, allow_unused=True, materialize_grads=True)
+    truth = torch.autograd.grad((want * direction).sum(), inputs, allow_unused=True, materialize_grads=True)
+    for a, b in zip(ours, truth, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
+
+
+@given(problem=random_chains(forbid=True))
+def test_score(problem: Chain) -> None:
+    labels = problem.labels()
+    got = chain.score(problem.unary, problem.pairwise, labels, problem.lengths)
+    for index, one in chains(*problem.args):
+        want = one.score(labels[index][: one.labels.shape[1]])
+        torch.testing.assert_close(got[index], want)
+
+
+@given(problem=random_chains(forbid=True))
+def test_a_sequence_without_labelling_gets_minus_inf_and_no_gradient(problem: Chain) -> None:
+    problem.pairwise.requires_grad_()
+    problem.unary.requires_grad_()
+    there = possible(problem)
+    log_z = chain.log_partition(*problem.args)
+    assert torch.equal(log_z > -torch.inf, there)
+    log_p = chain.log_marginals(*problem.args)
+    impossible = log_p[~there][:, 0]  # the first position always exists
+    assert torch.equal(impossible, torch.full_like(impossible, -torch.inf))
+    total = torch.where(there, log_z, 0).sum() + chain.edge_marginals(*problem.args).sum()
+    for gradient in torch.autograd.grad(total, (problem.unary, problem.pairwise)):
+        assert bool(gradient.isfinite().all())
+
+
+@given(problem=random_chains())
+def test_answers_do_not_depend_on_what_stands_beyond_the_length(problem: Chain) -> None:
+    if problem.lengths is None:
+        return
+    beyond = torch.arange(problem.unary.shape[-2]) >= problem.lengths[..., None]
+    spoilt = problem.unary.masked_fill(beyond[..., None], torch.nan).requires_grad_()
+    clean = problem.unary.clone().requires_grad_()
+    for question in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.mean_field):
+        a = question(spoilt, problem.pairwise, problem.lengths)
+        b = question(clean, problem.pairwise, problem.lengths)
+        assert torch.equal(a, b)
+        gradients = [torch.autograd.grad(x.square().sum(), y)[0] for x, y in ((a, spoilt), (b, clean))]
+        assert torch.equal(*gradients)
+        assert not gradients[0][beyond].any()
+
+
+def test_inputs_are_not_changed() -> None:
+    unary, pairwise, lengths = torch.randn(2, 4, 3), torch.randn(3, 3), torch.tensor([4, 2])
+    before = [x.clone() for x in (unary, pairwise, lengths)]
+    for question in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.decode):
+        question(unary, pairwise, lengths)
+    for x, y in zip((unary, pairwise, lengths), before, strict=True):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+@pytest.mark.parametrize("length", [1, 2])
+def test_an_empty_batch_has_empty_answers(length: int, m: int) -> None:
+    unary = torch.randn(0, length, m, requires_grad=True)
+    pairwise = torch.randn(m, m, requires_grad=True)
+    lengths = torch.ones(0, dtype=torch.int64)
+    assert chain.log_partition(unary, pairwise, lengths).shape == (0,)
+    assert chain.log_marginals(unary, pairwise, lengths).shape == (0, length, m)
+    assert chain.edge_marginals(unary, pairwise, lengths).shape == (0, length - 1, m, m)
+    assert chain.decode(unary, pairwise, lengths)[0].shape == (0, length)
+    assert chain.top_k(unary, pairwise, lengths, k=2)[0].shape == (0, 2, length)
+    assert chain.sample(unary, pairwise, lengths, n=2).shape == (0, 2, length)
+    assert chain.mean_field(unary, pairwise, lengths).shape == (0, length, m)
+    chain.log_partition(unary, pairwise, lengths).sum().backward()
+    assert pairwise.grad is not None
+    assert not pairwise.grad.any()

@@ -1,0 +1,338 @@
+"""The compatible CRF answers as pytorch-crf's, the oracle here; where that contradicts itself, enumeration is."""
+
+import copy
+import itertools
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+import torchcrf
+from enumeration import chains
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from equipoise.compat.torchcrf import CRF
+
+pytestmark = pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor")  # pytorch-crf's own
+
+REDUCTIONS = ["none", "sum", "mean", "token_mean"]
+Modules = tuple[CRF, torchcrf.CRF]
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
+
+def pair(num_tags: int, batch_first: bool = False, scale: float = 1.0) -> Modules:
+    """Both modules in float64 with the same random parameters."""
+    oracle = torchcrf.CRF(num_tags, batch_first).double()
+    for parameter in oracle.parameters():
+        torch.nn.init.normal_(parameter, std=scale)
+    ours = CRF(num_tags, batch_first).double()
+    ours.load_state_dict(oracle.state_dict())
+    return ours, oracle
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Modules, Batch]:
+    """Both modules, and emissions, tags and a mask that keeps a prefix of each sequence (or none)."""
+    torch.manual_seed(draw(st.integers(0, 2**32)))
+    batch, length, num_tags = draw(st.integers(1, 4)), draw(st.integers(1, 7)), draw(st.integers(1, 5))
+    scale = draw(st.sampled_from([0.1, 1.0, 10.0]))
+    batch_first = draw(st.booleans())
+    emissions = scale * torch.randn(batch, length, num_tags, dtype=torch.float64)
+    tags = torch.randint(num_tags, (batch, length))
+    mask = torch.arange(length) < torch.randint(1, length + 1, (batch, 1))
+    kind = draw(st.sampled_from([torch.bool, torch.uint8, None]))
+    if not batch_first:
+        emissions, tags, mask = (x.transpose(0, 1) for x in (emissions, tags, mask))
+    return pair(num_tags, batch_first, scale), (emissions, tags, None if kind is None else mask.to(kind))
+
+
+def value_and_gradients(crf: torch.nn.Module, batch: Batch, reduction: str) -> dict[str, Tensor]:
+    emissions = batch[0].detach().requires_grad_()
+    value = crf(emissions, *batch[1:], reduction=reduction)
+    wanted = {"emissions": emissions, **dict(crf.named_parameters())}
+    # With reduction "none" the weights tell the sequences apart.
+    weight = torch.linspace(1, 2, value.numel(), dtype=value.dtype).reshape(value.shape)
+    gradients = torch.autograd.grad(value, [*wanted.values()], weight, materialize_grads=True)
+    return {"value": value.detach(), **dict(zip(wanted, gradients, strict=True))}
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@given(case=cases())
+def test_log_likelihood_and_all_gradients_equal_the_oracles(reduction: str, case: tuple[Modules, Batch]) -> None:
+    (ours, oracle), batch = case
+    actual, expected = (value_and_gradients(crf, batch, reduction) for crf in (ours, oracle))
+    for name, x in expected.items():
+        torch.testing.assert_close(actual[name], x, rtol=1e-9, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def path_score(crf: CRF, emissions: Tensor, path: list[int]) -> float:
+    """The score of a path over the first positions of one sequence (L, M), by definition."""
+    terms = [crf.start_transitions[path[0]], crf.end_transitions[path[-1]]]
+    terms += [emissions[t, y] for t, y in enumerate(path)]
+    terms += [crf.transitions[i, j] for i, j in itertools.pairwise(path)]
+    return sum(float(x.detach()) for x in terms)
+
+
+@given(cases())
+def test_decoded_paths_score_as_high_as_the_oracles(case: tuple[Modules, Batch]) -> None:
+    (ours, oracle), (emissions, _, mask) = case
+    rows = emissions if ours.batch_first else emissions.transpose(0, 1)
+    actual, expected = ours.decode(emissions, mask), oracle.decode(emissions, mask)
+    assert [len(path) for path in actual] == [len(path) for path in expected]
+    for row, a, b in zip(rows, actual, expected, strict=True):
+        assert path_score(ours, row, a) == pytest.approx(path_score(ours, row, b), rel=1e-12, abs=1e-12)
+    assert all(type(y) is int for path in actual for y in path)
+
+
+def test_among_tied_paths_decode_answers_one_of_the_best() -> None:
+    crf = CRF(3)
+    for parameter in crf.parameters():
+        torch.nn.init.zeros_(parameter)
+    emissions = torch.tensor([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]])[:, None]
+    ((a, b),) = crf.decode(emissions)
+    assert a in (0, 1)
+    assert b in (1, 2)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_an_empty_batch_answers_as_the_oracle(reduction: str) -> None:
+    ours, oracle = pair(3)
+    emissions, tags = torch.zeros(4, 0, 3, dtype=torch.float64), torch.zeros(4, 0, dtype=torch.int64)
+    expected = oracle(emissions, tags, reduction=reduction)
+    torch.testing.assert_close(ours(emissions, tags, reduction=reduction), expected, equal_nan=True)
+    assert ours.decode(emissions) == oracle.decode(emissions) == []
+
+
+E, Y = torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.int64)
+ON = torch.ones(4, 2, dtype=torch.bool)
+LATE = ON.clone()
+LATE[0, 1] = False
+LONG_MASK, FLOAT_MASK = ON.long(), ON.float()
+BAD_CALLS = {
+    "no tags to choose from": lambda cls: cls(0),
+    "a negative number of tags": lambda cls: cls(-1),
+    "a fractional number of tags": lambda cls: cls(3.0),
+    "a number of tags in words": lambda cls: cls("3"),
+    "emissions of two dimensions": lambda cls: cls(3)(E[0], Y),
+    "emissions of four dimensions": lambda cls: cls(3)(E[None], Y),
+    "emissions for other tags": lambda cls: cls(5)(E, Y),
+    "emissions of no step": lambda cls: cls(3)(E[:0], Y[:0]),
+    "emissions of no step, batch first": lambda cls: cls(3, batch_first=True)(E[:, :0], Y[:, :0]),
+    "emissions that are no tensor": lambda cls: cls(3)(E.tolist(), Y),
+    "tags that are no tensor": lambda cls: cls(3)(E, Y.tolist()),
+    "tags of another length": lambda cls: cls(3)(E, Y[:3]),
+    "tags of another batch": lambda cls: cls(3)(E, Y[:, :1]),
+    "tags of three dimensions": lambda cls: cls(3)(E, Y[..., None]),
+    "float tags": lambda cls: cls(3)(E, Y.float()),
+    "int16 tags": lambda cls: cls(3)(E, Y.short()),
+    "bool tags": lambda cls: cls(3)(E, Y.bool()),
+    "a tag too high": lambda cls: cls(3)(E, Y + 3),
+    "a tag too low": lambda cls: cls(3)(E, Y - 4),
+    "a mask of another length": lambda cls: cls(3)(E, Y, ON[:3]),
+    "a mask of another batch": lambda cls: cls(3)(E, Y, ON[:, :1]),
+    "a mask that is no tensor": lambda cls: cls(3)(E, Y, ON.tolist()),
+    "a mask off at a first step": lambda cls: cls(3)(E, Y, LATE),
+    "a mask off at a first step, batch first": lambda cls: cls(3, batch_first=True)(E, Y, LATE.roll(1, 1)),
+    "a uint8 mask off at a first step": lambda cls: cls(3)(E, Y, LATE.byte()),
+    "an int64 mask": lambda cls: cls(3)(E, Y, LONG_MASK),
+    "a float mask": lambda cls: cls(3)(E, Y, FLOAT_MASK),
+    "an unknown reduction": lambda cls: cls(3)(E, Y, reduction="max"),
+    "no reduction": lambda cls: cls(3)(E, Y, reduction=None),
+    "decode: emissions of two dimensions": lambda cls: cls(3).decode(E[0]),
+    "decode: emissions for other tags": lambda cls: cls(5).decode(E),
+    "decode: emissions of no step": lambda cls: cls(3).decode(E[:0]),
+    "decode: a mask of another length": lambda cls: cls(3).decode(E, ON[:3]),
+    "decode: a mask off at a first step": lambda cls: cls(3).decode(E, LATE),
+    "decode: an int64 mask": lambda cls: cls(3).decode(E, LONG_MASK),
+}
+
+
+def error(call: Callable[[type], object], cls: type) -> type | None:
+    try:
+        call(cls)
+    except Exception as raised:
+        return type(raised)
+    return None
+
+
+@pytest.mark.parametrize("call", BAD_CALLS.values(), ids=BAD_CALLS.keys())
+def test_a_bad_call_raises_the_oracles_type_of_error(call: Callable[[type], object]) -> None:
+    expected = error(call, torchcrf.CRF)
+    assert expected is not None
+    assert error(call, CRF) is expected
+
+
+def test_errors_name_the_argument_and_what_would_be_right() -> None:
+    tags = Y.clone()
+    tags[2, 1] = 7
+    with pytest.raises(IndexError, match=r"^tags\[2, 1\] is 7, not from 0 to 2$"):
+        CRF(3)(E, tags)
+    with pytest.raises(ValueError, match=r"^mask has shape \(3, 2\), but emissions \(4, 2, 3\) needs \(4, 2\)$"):
+        CRF(3)(E, Y, ON[:3])
+    with pytest.raises(ValueError, match=r"\(B, L, num_tags\) with num_tags = 5, got \(4, 2, 3\)$"):
+        CRF(5, batch_first=True)(E, Y)
+
+
+def test_a_negative_tag_does_not_count_from_the_end() -> None:
+    with pytest.raises(IndexError, match="is -1"):
+        CRF(3)(E, Y - 1)
+
+
+@pytest.mark.parametrize("num_tags", [1, 3])
+def test_the_same_seed_gives_the_oracles_parameters(num_tags: int) -> None:
+    torch.manual_seed(5)
+    oracle = torchcrf.CRF(num_tags)
+    torch.manual_seed(5)
+    ours = CRF(num_tags)
+    again = copy.deepcopy(ours)
+    torch.manual_seed(5)
+    again.reset_parameters()
+    for crf in (ours, again):
+        assert {name: x.tolist() for name, x in crf.named_parameters()} == {
+            name: x.tolist() for name, x in oracle.named_parameters()
+        }
+    assert repr(ours) == repr(oracle)
+    assert repr(torch.nn.Sequential(ours)) == repr(torch.nn.Sequential(oracle))
+
+
+@pytest.mark.parametrize(("source", "target"), [(CRF, torchcrf.CRF), (torchcrf.CRF, CRF)])
+def test_checkpoints_load_both_ways(source: type, target: type) -> None:
+    old, new = source(4), target(4)
+    assert not torch.equal(old.transitions, new.transitions)
+    new.load_state_dict(old.state_dict(), strict=True)
+    emissions, tags = torch.randn(5, 2, 4), torch.randint(4, (5, 2))
+    torch.testing.assert_close(new(emissions, tags), old(emissions, tags))
+    assert list(new.state_dict()) == list(old.state_dict())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda crf: pickle.loads(pickle.dumps(crf))], ids=["copy", "pickle"])
+def test_a_copy_answers_the_same_and_shares_nothing(copied: Callable[[CRF], CRF]) -> None:
+    crf = CRF(3, batch_first=True)
+    emissions, tags = torch.randn(2, 4, 3), torch.randint(3, (2, 4))
+    before = crf(emissions, tags)
+    other = copied(crf)
+    assert other.batch_first
+    torch.testing.assert_close(other(emissions, tags), before, rtol=0, atol=0)
+    torch.nn.init.ones_(other.start_transitions)
+    torch.testing.assert_close(crf(emissions, tags), before, rtol=0, atol=0)
+
+
+HOLES = torch.tensor([[1, 0, 1, 1, 0], [1, 1, 0, 0, 1], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
+def test_a_mask_with_holes_is_the_chain_of_its_kept_positions(batch_first: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    ours, oracle = pair(3, batch_first)
+    emissions = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
+    tags = torch.randint(3, (4, 5))
+
+    def layout(x: Tensor) -> Tensor:
+        return x if batch_first else x.transpose(0, 1)
+
+    rows = [(emissions[b][kept][None], tags[b][kept][None]) for b, kept in enumerate(HOLES)]
+    by_hand = torch.stack([oracle(layout(e), layout(y)) for e, y in rows])
+    log_p = ours(layout(emissions), layout(tags), layout(HOLES.to(dtype)), reduction="none")
+    torch.testing.assert_close(log_p, by_hand)
+    expected, actual = (torch.autograd.grad(x.sum(), emissions)[0] for x in (by_hand, log_p))
+    torch.testing.assert_close(actual, expected)
+    token_mean = ours(layout(emissions), layout(tags), layout(HOLES.to(dtype)), reduction="token_mean")
+    torch.testing.assert_close(token_mean, by_hand.sum() / 12)
+    paths = ours.decode(layout(emissions), layout(HOLES.to(dtype)))
+    assert paths == [oracle.decode(layout(e))[0] for e, _ in rows]
+
+
+def test_with_holes_probabilities_of_all_labellings_are_those_of_enumeration() -> None:
+    torch.manual_seed(1)
+    ours, oracle = pair(2, batch_first=True)
+    emissions, mask = torch.randn(1, 4, 2, dtype=torch.float64), torch.tensor([[True, False, True, True]])
+    unary = emissions[:, [0, 2, 3]].clone()
+    unary[:, 0] += ours.start_transitions.detach()
+    unary[:, -1] += ours.end_transitions.detach()
+    ((_, truth),) = chains(unary, ours.transitions.detach()[None])
+
+    a, b, c = truth.labels.unbind(-1)
+    tags = torch.stack([a, torch.full_like(a, -100), b, c], -1)  # what stands in a hole is not read
+    every = (emissions.expand(8, 4, 2), tags, mask.expand(8, 4))
+    torch.testing.assert_close(ours(*every, reduction="none"), truth.log_probabilities())
+    assert ours.decode(emissions, mask) == [truth.labels[truth.scores.argmax()].tolist()]
+    oracles = oracle(every[0], tags.clamp(min=0), every[2], reduction="none")
+    assert abs(oracles.exp().sum() - 1) > 1e-3  # the reason to differ: these are no probabilities
+
+
+def test_scores_and_tags_where_the_mask_is_off_are_not_read() -> None:
+    ours, oracle = pair(3, batch_first=True)
+    emissions, tags = torch.randn(2, 4, 3, dtype=torch.float64), torch.randint(3, (2, 4))
+    mask = torch.tensor([[True, True, False, False], [True, True, True, True]])
+    expected = oracle(emissions, tags, mask)
+    emissions[~mask], tags[~mask] = torch.nan, -100
+    actual = value_and_gradients(ours, (emissions, tags, mask), "sum")
+    torch.testing.assert_close(actual["value"], expected.detach())
+    assert all(x.isfinite().all() for x in actual.values())
+    assert not actual["emissions"][~mask].any()
+
+
+def test_long_likely_chains_keep_their_digits_in_float32() -> None:
+    torch.manual_seed(2)
+    single = CRF(3)
+    tags = torch.randint(3, (2000, 1))
+    emissions = 100 + 12 * torch.nn.functional.one_hot(tags, 3) + torch.randn(2000, 1, 3)
+    exact = copy.deepcopy(single).double()(emissions.double(), tags)
+    assert abs(exact) < 1  # while the score is above 200,000, where float32 steps by 1/64
+    torch.testing.assert_close(single(emissions, tags).double(), exact, rtol=1e-3, atol=0)
+
+
+def test_forbidden_paths() -> None:
+    ours, oracle = pair(2)
+    for crf in (ours, oracle):
+        crf.transitions.data[0, 1] = -torch.inf
+    emissions = torch.randn(3, 3, 2, dtype=torch.float64)
+    tags = torch.tensor([[1, 0, 0], [1, 0, 1], [1, 1, 1]]).T  # the second goes from 0 to 1
+    emissions[2, 2, 1] = -torch.inf  # and the third ends in a tag that is forbidden there
+    found = value_and_gradients(ours, (emissions, tags, None), "none")
+    torch.testing.assert_close(found["value"], oracle(emissions, tags, reduction="none").detach())
+    assert (found["value"] == -torch.inf).tolist() == [False, True, True]
+    assert all(found[name].isfinite().all() for name in found if name != "value")
+
+    nothing = torch.full_like(emissions, -torch.inf)
+    assert (ours(nothing, tags, reduction="none") == -torch.inf).all()
+    assert ours.decode(nothing) == oracle.decode(nothing)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    crf = CRF(3).to(dtype)
+    emissions, tags = torch.randn(6, 2, 3, dtype=dtype), torch.randint(3, (6, 2), dtype=torch.int32)
+    log_p = crf(emissions, tags)
+    gradient = torch.autograd.grad(log_p, crf.transitions)[0]
+    exact = copy.deepcopy(crf).double()
+    torch.testing.assert_close(log_p, exact(emissions.double(), tags).float())
+    assert gradient.dtype == dtype
+    assert crf.decode(emissions) == exact.decode(emissions.double())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("masked", [False, True])
+def test_on_a_gpu_only_the_check_of_the_mask_waits(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    crf = CRF(5)
+    emissions, tags = torch.randn(300, 4, 5), torch.randint(5, (300, 4))
+    mask = (torch.rand(300, 4) < 0.5).index_fill(0, torch.tensor([0]), True) if masked else None
+    expected = value_and_gradients(crf, (emissions, tags, mask), "token_mean")
+    on_gpu = copy.deepcopy(crf).cuda()
+    batch = (emissions.cuda(), tags.cuda(), mask if mask is None else mask.cuda())
+    on_gpu._check(batch[0], batch[2])
+    monkeypatch.setattr(on_gpu, "_check", lambda *_: None)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        leaf = batch[0].requires_grad_()
+        log_p = on_gpu(leaf, *batch[1:], reduction="token_mean")
+        gradients = torch.autograd.grad(log_p, [leaf, *on_gpu.parameters()])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for x, y in zip([log_p, *gradients], expected.values(), strict=True):
+        torch.testing.assert_close(x.detach().cpu(), y, rtol=1e-4, atol=1e-6)
+    assert on_gpu.decode(*batch[::2]) == crf.decode(emissions, mask)

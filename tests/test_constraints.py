@@ -1,0 +1,140 @@
+"""Tagging schemes: every rule written out by hand, and every chunking of a sentence is a legal labelling."""
+
+import itertools
+
+import pytest
+import torch
+
+from equipoise import constraints
+
+# In each scheme, what may follow what, for one type X and another type Y.
+LEGAL = {
+    "BIO": {
+        "start": "O B-X",
+        "end": "O B-X I-X",
+        "O": "O B-X B-Y",
+        "B-X": "O B-X B-Y I-X",
+        "I-X": "O B-X B-Y I-X",
+    },
+    "IOB1": {
+        "start": "O I-X",
+        "end": "O B-X I-X",
+        "O": "O I-X I-Y",
+        "B-X": "O B-X I-X I-Y",
+        "I-X": "O B-X I-X I-Y",
+    },
+    "BIOES": {
+        "start": "O B-X S-X",
+        "end": "O E-X S-X",
+        "O": "O B-X B-Y S-X S-Y",
+        "B-X": "I-X E-X",
+        "I-X": "I-X E-X",
+        "E-X": "O B-X B-Y S-X S-Y",
+        "S-X": "O B-X B-Y S-X S-Y",
+    },
+    "BILOU": {
+        "start": "O B-X U-X",
+        "end": "O L-X U-X",
+        "O": "O B-X B-Y U-X U-Y",
+        "B-X": "I-X L-X",
+        "I-X": "I-X L-X",
+        "L-X": "O B-X B-Y U-X U-Y",
+        "U-X": "O B-X B-Y U-X U-Y",
+    },
+    "BMES": {
+        "start": "O B-X S-X",
+        "end": "O E-X S-X",
+        "O": "O B-X B-Y S-X S-Y",
+        "B-X": "M-X E-X",
+        "M-X": "M-X E-X",
+        "E-X": "O B-X B-Y S-X S-Y",
+        "S-X": "O B-X B-Y S-X S-Y",
+    },
+}
+LEGAL["IOB2"] = LEGAL["BIO"]
+
+
+@pytest.mark.parametrize("scheme", LEGAL)
+def test_rules(scheme: str) -> None:
+    table = LEGAL[scheme]
+    mine = [x for x in table if x not in ("start", "end")]
+    labels = mine + [x.replace("-X", "-Y") for x in mine if "-" in x]
+    rules = constraints.from_labels(labels, scheme)
+    assert rules.labels == tuple(labels)
+    for i, before in enumerate(mine):
+        legal = {labels[j] for j in range(len(labels)) if rules.transitions[i, j]}
+        assert legal == set(table[before].split()), before
+    assert {x for x, ok in zip(mine, rules.start, strict=False) if ok} == set(table["start"].split())
+    assert {x for x, ok in zip(mine, rules.end, strict=False) if ok} == set(table["end"].split())
+
+
+def encode(chunks: list[tuple[int, int, str]], n: int, scheme: str) -> list[str]:
+    """The labelling of chunks (start, end, type) of n words, written directly from each scheme's definition."""
+    labels = ["O"] * n
+    begin, inside, end, single = {"BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}.get(scheme, "BIIB")
+    previous: tuple[int, int, str] | None = None
+    for start, stop, kind in chunks:
+        for t in range(start, stop):
+            prefix = begin if t == start else end if t == stop - 1 else inside
+            labels[t] = f"{single if stop - start == 1 else prefix}-{kind}"
+        if scheme == "IOB1":
+            touches = previous is not None and previous[1] == start and previous[2] == kind
+            labels[start] = f"{'B' if touches else 'I'}-{kind}"
+        previous = (start, stop, kind)
+    return labels
+
+
+@pytest.mark.parametrize("scheme", LEGAL)
+def test_the_legal_labellings_are_exactly_the_chunkings(scheme: str) -> None:
+    n = 3
+    spans = [(a, b, kind) for a in range(n) for b in range(a + 1, n + 1) for kind in "XY"]
+    chunkings = [
+        chosen
+        for size in range(n + 1)
+        for chosen in itertools.combinations(spans, size)
+        if all(x[1] <= y[0] for x, y in itertools.pairwise(chosen))
+    ]
+    written = {tuple(encode(list(chunks), n, scheme)) for chunks in chunkings}
+    assert len(written) == len(chunkings)
+
+    prefixes = constraints.SCHEMES[scheme].prefixes
+    labels = ["O", *(f"{p}-{kind}" for kind in "XY" for p in prefixes)]
+    rules = constraints.from_labels(labels, scheme)
+    legal = set()
+    for y in itertools.product(range(len(labels)), repeat=n):
+        steps = all(rules.transitions[a, b] for a, b in itertools.pairwise(y))
+        if rules.start[y[0]] and steps and rules.end[y[-1]]:
+            legal.add(tuple(labels[i] for i in y))
+    assert legal == written
+
+
+def test_bare_prefixes_and_types_with_hyphens() -> None:
+    rules = constraints.from_labels(["B", "M", "E", "S"], "BMES")
+    assert rules.transitions.tolist() == [
+        [False, True, True, False],
+        [False, True, True, False],
+        [True, False, False, True],
+        [True, False, False, True],
+    ]
+    rules = constraints.from_labels(["O", "B-creative-work", "I-creative-work", "I-creative"], "BIO")
+    assert rules.transitions[1].tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "message"),
+    [
+        (["O", "B-X"], "BIEO", "scheme must be one of BIO, IOB1, BIOES, BILOU, BMES, IOB2, got 'BIEO'"),
+        (["O", "E-X"], "BIO", "label 'E-X' does not fit BIO: it must be 'O' or begin with one of B, I"),
+        (["O", "NP"], "BIO", "label 'NP' does not fit BIO"),
+        (["O", ""], "BIO", "label '' does not fit BIO"),
+        (["O", "B-X", "O"], "BIO", "labels must be distinct"),
+    ],
+)
+def test_bad_labels(labels: list[str], scheme: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        constraints.from_labels(labels, scheme)
+
+
+def test_tables_are_boolean() -> None:
+    rules = constraints.from_labels(["O", "B", "I"], "BIO")
+    assert {x.dtype for x in rules[:3]} == {torch.bool}

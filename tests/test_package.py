@@ -1,0 +1,56 @@
+"""Promises about the package as a whole: its names, its imports, and that the README's example runs."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import equipoise
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "equipoise"
+LAYERS = ["chain", "objectives", "constraints", "scaling", "masking", "diagnosis", "crf", "compat"]
+
+
+def test_public_names() -> None:
+    for name in ("ChainCRF", "chain", "constraints", "objectives", "scaling"):
+        assert hasattr(equipoise, name)
+    functions = "score log_partition log_marginals edge_marginals decode top_k sample entropy mean_field"
+    assert set(functions.split()) <= set(equipoise.chain.__all__)
+
+
+def test_the_core_imports_with_torch_and_numpy_alone() -> None:
+    """Whatever else is installed is hidden from a fresh interpreter."""
+    code = """
+import sys
+for name in ("numba", "triton", "torchcrf", "torch_struct", "rich", "ray", "matplotlib", "scipy", "pandas"):
+    sys.modules[name] = None
+import torch, equipoise, equipoise.compat.torchcrf
+unary = torch.randn(2, 5, 3, requires_grad=True)
+crf = equipoise.ChainCRF(3)
+crf.loss(unary, crf.decode(unary)).backward()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_layer_imports_only_from_those_before_it() -> None:
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if parts[0] == "__init__":
+            continue
+        assert parts[0] in LAYERS, f"{path} belongs to no layer"
+        allowed = LAYERS[: LAYERS.index(parts[0]) + 1]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = parts[: len(parts) - node.level]
+                target = (*base, *(node.module or "").split(".")) if node.module else base
+                names = [target[0]] if target and target[0] else [alias.name for alias in node.names]
+                for name in names:
+                    assert name in allowed, f"{path} imports {name}"
+
+
+def test_the_readme_example_runs_and_is_as_short_as_it_says() -> None:
+    code = re.findall(r"```python\n(import torch.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+    exec(compile(code, "README.md", "exec"), {})
