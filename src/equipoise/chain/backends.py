@@ -8,7 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from . import reference
+from . import exponential, reference
+from .problem import readable
 from .reference import Messages
 
 
@@ -38,8 +39,13 @@ class Backend(Protocol):
 
 def choose(unary: Tensor, pairwise: Tensor) -> str:
     """The name of the backend to use for these scores."""
+    if readable(unary, pairwise) and exponential.fits(unary, pairwise):
+        return "exponential"
     return "reference"
 
 
 def load(name: str) -> Backend:
-    return {"reference": reference}[name]
+    return BACKENDS[name]
+
+
+BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential}

@@ -1,0 +1,1 @@
+"""Benchmarks against real peers, interleaved in one run."""

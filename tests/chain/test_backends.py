@@ -1,0 +1,63 @@
+"""Every backend equals the reference, in all five functions, on every chain it would be chosen for."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import Chain, chains
+
+from equipoise import chain
+from equipoise.chain import backends, exponential, reference
+from equipoise.chain.problem import problem
+
+OTHERS = [name for name in backends.BACKENDS if name != "reference"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@given(drawn=chains(max_length=6, max_labels=5), steady=st.booleans())
+def test_equals_the_reference(name: str, drawn: Chain, steady: bool) -> None:
+    backend, scores = backends.load(name), problem(*drawn.args)
+    weight = torch.ones_like(scores.unary[..., 0, 0]) if steady else torch.randn_like(scores.unary[..., 0, 0])
+    (log_z, alpha), (want_z, want_alpha) = backend.forward(*scores), reference.forward(*scores)
+    torch.testing.assert_close(log_z, want_z)
+    ours, want = backend.marginals(weight, *scores, alpha), reference.marginals(weight, *scores, want_alpha)
+    torch.testing.assert_close(ours, want)
+
+    known, want_known = backend.messages(*scores), reference.messages(*scores)
+    there = scores.valid[..., None]
+    torch.testing.assert_close(known.log_p * there, want_known.log_p * there)
+    nodes, edges = torch.randn_like(scores.unary), torch.randn_like(scores.pairwise)
+    for e in (None, edges):
+        moved = backend.transport(nodes, e, weight, *scores, known)
+        torch.testing.assert_close(moved, reference.transport(nodes, e, weight, *scores, want_known))
+
+    best = chain.score(*drawn.args[:2], backend.decode(*scores), drawn.lengths)
+    torch.testing.assert_close(best, chain.decode(*drawn.args)[1])
+
+
+def test_the_exp_domain_is_left_where_it_could_underflow() -> None:
+    """Label 1 falls to e^-60 and is then favoured by e^30 for five steps: it wins, unless it was lost on the way."""
+    unary = torch.zeros(7, 2)
+    unary[0, 1], unary[1, 1] = -60.0, -60.0
+    unary[2:, 1] = 30.0
+    stay = torch.tensor([[0.0, -40.0], [-40.0, 0.0]])
+    assert backends.choose(unary, stay) != "exponential"
+    log_p = chain.log_marginals(unary, stay)
+    torch.testing.assert_close(log_p.double(), chain.log_marginals(unary.double(), stay.double()), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("unary", "pairwise", "answer"),
+    [
+        (torch.zeros(2, 3, 4), torch.zeros(4, 4), True),
+        (torch.tensor([[0.0, 79.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 0.5]]), True),
+        (torch.tensor([[0.0, 79.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 1.5]]), False),
+        (torch.zeros(2, 2), torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), False),
+        (torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), torch.zeros(2, 2), False),
+        (torch.tensor([[-torch.inf, -torch.inf], [0.0, 0.0]]), torch.zeros(2, 2), False),
+        (torch.tensor([[0.0, torch.nan], [0.0, 0.0]]), torch.zeros(2, 2), False),
+        (torch.zeros(0, 2, 2), torch.zeros(2, 2), False),
+    ],
+)
+def test_fits(unary: torch.Tensor, pairwise: torch.Tensor, answer: bool) -> None:
+    assert exponential.fits(unary, pairwise) is answer
