@@ -16,7 +16,7 @@ check: .venv/ready
 	$(BIN)/mypy
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/chain.py $(ARGS)
+	$(BIN)/equipoise bench chain $(ARGS)
 
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -1,8 +1,8 @@
 """A chain CRF at work on a task it makes itself: read words whose letters are noisy.
 
 Words follow simple spelling rules (consonants and vowels take turns, mostly; "q" calls for "u"). Each letter is seen
-through so much noise that a classifier of single letters gets every sixth one wrong. The CRF learns the rules along with
-the classifier, by each of the four objectives, and repairs a good part of that.
+through so much noise that a classifier of single letters gets every sixth one wrong. The CRF learns the rules along
+with the classifier, by each of the four objectives, and repairs a good part of that.
 """
 
 import torch

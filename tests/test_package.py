@@ -20,6 +20,15 @@ def test_public_names() -> None:
     assert set(functions.split()) <= set(equipoise.chain.__all__)
 
 
+def test_every_public_function_has_an_example() -> None:
+    """Which the tests run, as doctests."""
+    names = [getattr(equipoise.chain, name) for name in equipoise.chain.__all__]
+    names += [getattr(equipoise.objectives, name) for name in ("likelihood", "marginal", "margin", "mean_field")]
+    names += [equipoise.ChainCRF, equipoise.scaling.Fixed, equipoise.constraints.from_labels]
+    for name in names:
+        assert ">>>" in name.__doc__, name
+
+
 def test_the_core_imports_with_torch_and_numpy_alone() -> None:
     """Whatever else is installed is hidden from a fresh interpreter."""
     code = """

@@ -133,7 +133,11 @@ class ChainCRF(nn.Module):
         return kept.restore(labels)
 
     def log_marginals(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
-        """log P(y_t = j | X), (*batch, L, M), 0 where masked. Differentiable."""
+        """log P(y_t = j | X), (*batch, L, M), 0 where masked. Differentiable.
+
+        >>> ChainCRF(num_labels=3).log_marginals(torch.randn(2, 5, 3)).exp().sum(-1).allclose(torch.ones(2, 5))
+        True
+        """
         energy, kept = self._prepare(unary, mask)
         return kept.restore(chain.log_marginals(*energy))
 
@@ -148,7 +152,13 @@ class ChainCRF(nn.Module):
 
     @torch.no_grad()
     def balance(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
-        """||U|| / ||W|| after scaling, a scalar: how loud the unary part is beside the pairwise part (footnote 2)."""
+        """||U|| / ||W|| after scaling, a scalar: how loud the unary part is beside the pairwise part (footnote 2).
+
+        >>> crf = ChainCRF(num_labels=3, scaling=Fixed(alpha=2.0))
+        >>> _ = torch.nn.init.ones_(crf.pairwise)
+        >>> crf.balance(torch.full((2, 5, 3), -4.0))
+        tensor(8.)
+        """
         self._check_shapes(unary, mask)
         kept = self._keep(unary, mask)
         unary, pairwise = self.scaling(kept.compact(unary), self.pairwise, kept.lengths)
