@@ -11,11 +11,10 @@ Arguments are those of `equipoise.chain`; positions beyond the length do not cou
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from .chain import autograd, backends, decoding, inference
+from .chain import autograd, backends, inference
 from .chain.problem import Problem, check_labels, problem
-from .chain.reference import finite
+from .chain.scoring import score_terms
 
 
 def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -25,14 +24,7 @@ def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor 
     >>> f"{likelihood(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one labelling of eight
     '8.0000'
     """
-    chain = _chain(unary, pairwise, labels, lengths)
-    nodes, edges = decoding.score_terms(chain, labels)
-    edges = pad(edges, (1, 0))  # what the step to each position gains
-    # Measured from the right labelling, log Z itself is the loss: two numbers that grow with L need not be subtracted.
-    # In this order the right label of each position keeps exactly what its step costs.
-    gauged = chain.unary - finite(nodes)[..., None] - finite(edges)[..., None]
-    loss = autograd.log_partition(chain._replace(unary=gauged))
-    return torch.where((nodes + edges == -torch.inf).any(-1), torch.inf, loss)
+    return autograd.log_partition(_chain(unary, pairwise, labels, lengths), labels)
 
 
 def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -63,11 +55,11 @@ def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | No
     wrong = torch.arange(unary.shape[-1], device=unary.device) != labels[..., None]
     cost = (wrong & valid[..., None]) / length[..., None, None].to(chain.unary.dtype)
     augmented = chain._replace(unary=chain.unary + cost)
-    backend = backends.load(backends.choose(chain.unary, chain.pairwise))
-    worst = backend.decode(*augmented.detach())
+    ready, backend = backends.choose(augmented.detach())
+    worst, _ = backends.load(backend).decode(*ready)
     # Term by term, so that equal terms cancel exactly. And Y' = Y scores exactly 0, hence the relu.
-    gold = torch.cat(decoding.score_terms(chain, labels), -1)
-    rise = torch.cat(decoding.score_terms(augmented, worst), -1) - gold
+    gold = torch.cat(score_terms(*chain, labels), -1)
+    rise = torch.cat(score_terms(*augmented, worst.clamp(min=0)), -1) - gold
     return torch.where((gold == -torch.inf).any(-1), torch.inf, torch.relu(rise.sum(-1)))
 
 

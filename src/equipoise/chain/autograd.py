@@ -17,75 +17,97 @@ from torch.autograd import Function
 from . import backends, reference
 from .problem import Problem, positions
 from .reference import Messages
+from .scoring import score
 
 
-def log_partition(chain: Problem) -> Tensor:
-    """log Z, (*batch,)."""
-    return LogPartition.apply(*chain, backends.choose(chain.unary, chain.pairwise))[0]
+def log_partition(chain: Problem, labels: Tensor | None = None) -> Tensor:
+    """log Z, (*batch,); with labels -log P(labels), +inf where they are forbidden."""
+    chain, backend = backends.choose(chain)
+    return _apply(LogPartition, *chain, labels, backend)[0]
 
 
 def log_marginals(chain: Problem) -> Tensor:
     """log p_t(j), (*batch, L, M), anything beyond the length."""
-    return LogMarginals.apply(*chain, backends.choose(chain.unary, chain.pairwise))[0]
+    chain, backend = backends.choose(chain)
+    return _apply(LogMarginals, *chain, backend)[0]
 
 
 def edge_marginals(chain: Problem) -> Tensor:
     """xi_t(i, j), added up over the sequences and edges that share a matrix: the shape of chain.pairwise."""
-    backend = backends.choose(chain.unary, chain.pairwise)
-    log_z, alpha = LogPartition.apply(*chain, backend)
-    return Marginals.apply(torch.ones_like(log_z), *chain, alpha, backend)[1]
+    chain, backend = backends.choose(chain)
+    log_z, alpha = _apply(LogPartition, *chain, None, backend)
+    return _apply(Marginals, torch.ones_like(log_z), *chain, alpha, None, backend)[1]
 
 
 def entropy(chain: Problem) -> Tensor:
     """H(Y | X), (*batch,)."""
-    return Entropy.apply(*chain)
+    return _apply(Entropy, *chain.clean())
 
 
 class LogPartition(Function):
-    """(unary, pairwise, lengths, backend) -> log Z, alpha; alpha is for the backward pass only."""
+    """(unary, pairwise, lengths, labels or None, backend) -> log Z or -log P(labels), alpha.
 
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> tuple[Tensor, Tensor]:
-        return backends.load(backend).forward(unary, pairwise, lengths)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[:3], output[1])
-        ctx.backend = inputs[3]
-        ctx.mark_non_differentiable(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, weight: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return *Marginals.apply(weight, *ctx.saved_tensors, ctx.backend), None, None
-
-
-class Marginals(Function):
-    """(weight, unary, pairwise, lengths, alpha, backend) -> the gradient of sum_b weight_b log Z_b."""
+    alpha is for the backward pass only.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(
-        weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, backend: str
+        unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, backend: str
     ) -> tuple[Tensor, Tensor]:
-        return backends.load(backend).marginals(weight, unary, pairwise, lengths, alpha)
+        return backends.load(backend).forward(unary, pairwise, lengths, labels)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[:4])
-        ctx.backend = inputs[5]
+        unary, pairwise, lengths, labels, ctx.backend = inputs
+        ctx.save_for_backward(unary, pairwise, lengths, output[1], labels)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if weight is None:
+            return (None,) * 5
+        return *_apply(Marginals, weight, *ctx.saved_tensors, ctx.backend), None, None, None
+
+
+class Marginals(Function):
+    """(weight, unary, pairwise, lengths, alpha, labels or None, backend) -> the gradient of sum_b weight_b log Z_b.
+
+    With labels, that of sum_b weight_b (log Z_b - F_b(labels)).
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        weight: Tensor,
+        unary: Tensor,
+        pairwise: Tensor,
+        lengths: Tensor,
+        alpha: Tensor,
+        labels: Tensor | None,
+        backend: str,
+    ) -> tuple[Tensor, Tensor]:
+        return backends.load(backend).marginals(weight, unary, pairwise, lengths, alpha, labels)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        weight, unary, pairwise, lengths, _alpha, labels, ctx.backend = inputs
+        ctx.save_for_backward(weight, unary, pairwise, lengths, labels)
 
     @staticmethod
     def backward(ctx: Any, nodes: Tensor, edges: Tensor) -> tuple[Tensor | None, ...]:
-        weight, unary, pairwise, lengths = ctx.saved_tensors
+        weight, unary, pairwise, lengths, labels = ctx.saved_tensors
         backend = _differentiable(ctx.backend)
         known = backend.messages(unary, pairwise, lengths)
-        nodes = nodes * known.log_p.exp()  # since d p = p d log p
-        moved, gradient, expected = backend.transport(nodes, edges, weight, unary, pairwise, lengths, known)
-        expected = expected + (nodes.sum(-1) * positions(unary, lengths)).sum(-1)
-        return expected, moved, gradient, None, None, None
+        mass = nodes * known.log_p.exp()  # since d p = p d log p
+        moved, gradient, expected = backend.transport(mass, edges, weight, unary, pairwise, lengths, known)
+        expected = expected + (mass.sum(-1) * positions(unary, lengths)).sum(-1)
+        if labels is not None:
+            expected = expected - score(nodes, edges, lengths, labels)
+        return expected, moved, gradient, None, None, None, None
 
 
 class LogMarginals(Function):
@@ -102,9 +124,12 @@ class LogMarginals(Function):
         ctx.save_for_backward(*inputs[:3], *output)
         ctx.backend = inputs[3]
         ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, nodes: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, nodes: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
+        if nodes is None:
+            return (None,) * 4
         unary, pairwise, lengths, *saved = ctx.saved_tensors
         backend = _differentiable(ctx.backend)
         known = backend.messages(unary, pairwise, lengths) if torch.is_grad_enabled() else Messages(*saved)
@@ -137,6 +162,13 @@ class Entropy(Function):
         nodes, edges = -known.log_p.exp() * scores, -reference.finite(pairwise)
         moved, gradient, _ = reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
         return moved, gradient, None
+
+
+def _apply(function: type[Function], *args: Any) -> Any:
+    """As function.apply, less its look at the signature on every call, which takes longer than a short chain."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)  # type: ignore[misc]
 
 
 def _differentiable(backend: str) -> backends.Backend:

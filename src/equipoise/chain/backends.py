@@ -9,15 +9,24 @@ from typing import Protocol
 from torch import Tensor
 
 from . import exponential, reference
-from .problem import readable
+from .problem import Problem, readable
 from .reference import Messages
 
 
 class Backend(Protocol):
-    def forward(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
+    def forward(
+        self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None, /
+    ) -> tuple[Tensor, Tensor]: ...
 
     def marginals(
-        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, /
+        self,
+        weight: Tensor,
+        unary: Tensor,
+        pairwise: Tensor,
+        lengths: Tensor,
+        alpha: Tensor,
+        labels: Tensor | None = None,
+        /,
     ) -> tuple[Tensor, Tensor]: ...
 
     def messages(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Messages: ...
@@ -34,14 +43,18 @@ class Backend(Protocol):
         /,
     ) -> tuple[Tensor, Tensor, Tensor]: ...
 
-    def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Tensor: ...
+    def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
 
 
-def choose(unary: Tensor, pairwise: Tensor) -> str:
-    """The name of the backend to use for these scores."""
-    if readable(unary, pairwise) and exponential.fits(unary, pairwise):
-        return "exponential"
-    return "reference"
+def choose(chain: Problem) -> tuple[Problem, str]:
+    """The chain as the backend wants it, and the backend's name.
+
+    Kernels do not read beyond a length; plain torch does, so it gets 0 there.
+    """
+    chain = chain.clean()
+    if readable(chain.unary, chain.pairwise) and exponential.fits(chain.unary, chain.pairwise):
+        return chain, "exponential"
+    return chain, "reference"
 
 
 def load(name: str) -> Backend:

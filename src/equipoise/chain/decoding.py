@@ -1,6 +1,5 @@
-"""Labellings themselves: what one scores, which k score highest, and draws from P(Y | X).
+"""Labellings themselves: which k score highest, and draws from P(Y | X).
 
-    score:   F(Y | X) = sum_t U(x_t, y_t) + sum_t W(y_t, y_{t+1})                                  (§4.1, eq. 1)
     top_k:   max-sum over the k best ways to reach each label
     sample:  y_1 ~ p_1, then y_{t+1} ~ T_t(y_t, .), exact given the backward messages
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from . import reference
 from .problem import IGNORE, Problem, positions
 from .reference import edge
+from .scoring import score
 
 
 def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
@@ -72,28 +72,7 @@ def score_found(chain: Problem, labels: Tensor) -> Tensor:
         lengths[..., None].expand(labels.shape[:-1]),
     )
     found = labels[..., 0] != IGNORE
-    return torch.where(found, score(wide, labels.clamp(min=0)), -torch.inf)
-
-
-def score(chain: Problem, labels: Tensor) -> Tensor:
-    """F(Y | X) of eq. 1, (*batch,)."""
-    return torch.cat(score_terms(chain, labels), -1).sum(-1)
-
-
-def score_terms(chain: Problem, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The terms of eq. 1: U(x_t, y_t), (*batch, L), and W(y_t, y_{t+1}), (*batch, L-1); 0 beyond the length."""
-    unary, pairwise, _ = chain
-    valid = chain.valid
-    labels = labels.masked_fill(~valid, 0)
-    nodes = unary.gather(-1, labels[..., None])[..., 0]
-
-    m = unary.shape[-1]
-    pair = labels[..., :-1] * m + labels[..., 1:]
-    if pairwise.shape[-3] == 1:
-        edges = pairwise.flatten(-2)[..., 0, :].expand(*pair.shape[:-1], m * m).gather(-1, pair)
-    else:
-        edges = pairwise.flatten(-2).expand(*pair.shape, m * m).gather(-1, pair[..., None])[..., 0]
-    return nodes.masked_fill(~valid, 0), edges.masked_fill(~valid[..., 1:], 0)
+    return torch.where(found, score(*wide, labels.clamp(min=0)), -torch.inf)
 
 
 def hide(labels: Tensor, shown: Tensor) -> Tensor:

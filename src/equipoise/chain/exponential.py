@@ -18,6 +18,7 @@ from torch import Tensor
 from . import reference
 from .problem import positions
 from .reference import Messages, decode
+from .scoring import marks, measured_from
 
 __all__ = ["decode", "fits", "forward", "marginals", "messages", "transport"]
 
@@ -50,8 +51,10 @@ def fits(unary: Tensor, pairwise: Tensor) -> bool:
 
 
 @full_precision
-def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log Z, (*batch,), and a, (*batch, L, M); beyond the length a stays as it was."""
+def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """log Z, or with labels -log P(labels), (*batch,), and a, (*batch, L, M); beyond the length a stays as it was."""
+    if labels is not None:
+        unary, _ = measured_from(labels, unary, pairwise, lengths)
     matrix, top = _exp(pairwise)
     peak = unary.amax(-1)
     scores = (unary - peak[..., None]).exp()
@@ -69,8 +72,10 @@ def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, T
 
 
 @full_precision
-def marginals(weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of sum_b weight_b log Z_b, as (unary, pairwise)."""
+def marginals(
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, labels: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradient of sum_b weight_b log Z_b, or with labels of weight_b (log Z_b - F_b), as (unary, pairwise)."""
     matrix, _ = _exp(pairwise)
     b, onward, _ = _backward(unary, matrix, lengths)
     exists = positions(unary, lengths)
@@ -80,7 +85,12 @@ def marginals(weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, 
     # xi_t(i, j) = a_t(i) E(i, j) onward_{t+1}(j) / z_t, where a_t E onward_{t+1} summed over i and j is z_t
     size = (alpha[..., :-1, :] * _left_all(onward[..., 1:, :], matrix)).sum(-1, keepdim=True)
     left = alpha[..., :-1, :] * (weight[..., None] * exists[..., 1:])[..., None] / size
-    return nodes, _outer(left, onward[..., 1:, :], pairwise) * matrix
+    edges = _outer(left, onward[..., 1:, :], pairwise) * matrix
+    if labels is None:
+        return nodes, edges
+    gold = marks(labels, unary, lengths)
+    weighed = weight[..., None, None] * gold
+    return nodes - weighed, edges - _outer(weighed[..., :-1, :], gold[..., 1:, :], pairwise)
 
 
 @full_precision

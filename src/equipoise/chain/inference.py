@@ -15,7 +15,7 @@ A score of -inf forbids a label or a transition. float16 and bfloat16 are comput
 import torch
 from torch import Tensor
 
-from . import autograd, backends, decoding, meanfield
+from . import autograd, backends, decoding, meanfield, scoring
 from .problem import check_labels, problem
 
 
@@ -28,7 +28,7 @@ def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | Non
     """
     chain = problem(unary, pairwise, lengths)
     check_labels(unary, labels, chain.valid)
-    return decoding.score(chain, labels)
+    return scoring.score(*chain, labels)
 
 
 def log_partition(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -87,9 +87,11 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     (tensor([   0,    0, -100]), tensor(5.))
     """
     chain = problem(unary, pairwise, lengths)
-    labels = backends.load(backends.choose(*chain[:2])).decode(*chain.detach())
-    best = decoding.score(chain, labels)
-    return decoding.hide(labels, chain.valid & (best > -torch.inf)[..., None]), best
+    ready, backend = backends.choose(chain.detach())
+    labels, best = backends.load(backend).decode(*ready)
+    if torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad):
+        best = decoding.score_found(chain, labels[..., None, :])[..., 0]
+    return labels, best
 
 
 def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: int) -> tuple[Tensor, Tensor]:
@@ -104,7 +106,7 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: 
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     chain = problem(unary, pairwise, lengths)
-    labels = decoding.top_k(*chain.detach(), k)
+    labels = decoding.top_k(*chain.clean().detach(), k)
     return labels, decoding.score_found(chain, labels)
 
 
@@ -125,7 +127,7 @@ def sample(
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
-    return decoding.sample(*problem(unary, pairwise, lengths).detach(), n, generator)
+    return decoding.sample(*problem(unary, pairwise, lengths).clean().detach(), n, generator)
 
 
 def mean_field(
@@ -154,7 +156,7 @@ def mean_field(
         raise ValueError(f"schedule must be 'sequential' or 'parallel', got {schedule!r}")
     if iterations < 0:
         raise ValueError(f"iterations must be at least 0, got {iterations}")
-    chain = problem(unary, pairwise, lengths)
+    chain = problem(unary, pairwise, lengths).clean()
     with torch.autocast(unary.device.type, enabled=False):
         return meanfield.mean_field(*chain, iterations, schedule)
 
@@ -167,7 +169,7 @@ def mean_field_bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Te
     >>> [round(float(x), 4) for x in (*bounds, log_partition(unary, pairwise))]
     [2.5064, 2.5329, 2.5388, 2.6265]
     """
-    chain = problem(unary, pairwise, lengths)
+    chain = problem(unary, pairwise, lengths).clean()
     if log_q.shape != unary.shape:
         raise ValueError(f"log_q has shape {tuple(log_q.shape)}, but unary has {tuple(unary.shape)}")
     with torch.autocast(unary.device.type, enabled=False):

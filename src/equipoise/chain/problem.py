@@ -17,7 +17,7 @@ IGNORE = -100  # marks a position that does not count, in labels given and label
 class Problem(NamedTuple):
     """A batch of chains in the one shape the algorithms work on."""
 
-    unary: Tensor  # (*batch, L, M), float32 or float64, 0 beyond the length
+    unary: Tensor  # (*batch, L, M), float32 or float64, anything beyond the length
     pairwise: Tensor  # (*b, E, M, M), same dtype; b broadcasts to batch; E is L-1, or 1 where all edges share a matrix
     lengths: Tensor  # (*batch,), int64
 
@@ -25,6 +25,10 @@ class Problem(NamedTuple):
     def valid(self) -> Tensor:
         """Which positions exist, (*batch, L)."""
         return positions(self.unary, self.lengths)
+
+    def clean(self) -> "Problem":
+        """With 0 beyond the length: what stands there, NaN included, must reach neither a value nor a gradient."""
+        return self._replace(unary=self.unary.masked_fill(~self.valid[..., None], 0))
 
     def detach(self) -> "Problem":
         return Problem(self.unary.detach(), self.pairwise.detach(), self.lengths)
@@ -49,9 +53,7 @@ def problem(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> P
     if lengths is None:
         return Problem(unary, pairwise, torch.full(batch, length, dtype=torch.int64, device=unary.device))
     check_lengths(unary, lengths)
-    lengths = lengths.to(torch.int64)
-    # Scores beyond the end may be anything, NaN included: they must reach neither a value nor a gradient.
-    return Problem(unary.masked_fill(~positions(unary, lengths)[..., None], 0), pairwise, lengths)
+    return Problem(unary, pairwise, lengths.to(torch.int64))
 
 
 def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths: Tensor | None = None) -> None:

@@ -27,7 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .problem import positions
+from .problem import IGNORE, positions
+from .scoring import marks, measured_from, score
 
 
 class Messages(NamedTuple):
@@ -38,8 +39,13 @@ class Messages(NamedTuple):
     beta: Tensor  # log p(x_{t+1}..x_L | y_t), up to a constant a position
 
 
-def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log Z, (*batch,), and alpha, (*batch, L, M); beyond the length alpha stays as it was at the last position."""
+def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """log Z, (*batch,), and alpha, (*batch, L, M); beyond the length alpha stays as it was at the last position.
+
+    With labels, (*batch, L), it is log Z - F(labels) = -log P(labels), +inf where they are forbidden.
+    """
+    if labels is not None:
+        unary, never = measured_from(labels, unary, pairwise, lengths)
     # With each position's best score taken out first, scores of 1e4 keep the digits in which they differ.
     peak = finite(unary.amax(-1).detach())
     unary = unary - peak[..., None]
@@ -53,6 +59,8 @@ def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, T
         gains.append(gain)
     gained = torch.stack(gains, -1) + peak
     log_z = gained.masked_fill(~positions(unary, lengths), 0).sum(-1)
+    if labels is not None:
+        log_z = torch.maximum(log_z, never)
     return log_z, torch.stack(alphas, -2)
 
 
@@ -74,20 +82,26 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return Messages(normalize(alpha + beta)[0], alpha, beta)
 
 
-def marginals(weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+def marginals(
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, labels: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The gradient of sum_b weight_b log Z_b: marginals of labels, (*batch, L, M), and of transitions, as pairwise.
 
-    weight is (*batch,). Where sequences or edges share a matrix, their transition marginals are added up.
+    weight is (*batch,). Where sequences or edges share a matrix, their transition marginals are added up. With labels
+    it is the gradient of sum_b weight_b (log Z_b - F_b(labels)).
     """
     beta = backward(unary, pairwise, lengths)
     p = normalize(alpha + beta)[0].exp()
     exists = positions(unary, lengths)
     nodes = (weight[..., None, None] * p).masked_fill(~exists[..., None], 0)
+    gold = None if labels is None else marks(labels, unary, lengths)
     edges = Edges(pairwise)
     for t in range(unary.shape[-2] - 1):
         kernel = log_step_right(unary, pairwise, beta, t).exp() * exists[..., t + 1, None, None]
         edges.add(t, nodes[..., t, :, None] * kernel)
-    return nodes, edges.total()
+        if gold is not None:
+            edges.add(t, -weight[..., None, None] * gold[..., t, :, None] * gold[..., t + 1, None, :])
+    return nodes if gold is None else nodes - weight[..., None, None] * gold, edges.total()
 
 
 def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, known: Messages) -> Tensor:
@@ -207,8 +221,8 @@ def _expect(p: Tensor, values: Tensor) -> Tensor:
     return (p * finite(values)).sum(-1)
 
 
-def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
-    """argmax_Y F(Y | X), (*batch, L): any labels beyond the length, and where no labelling is allowed.
+def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """argmax_Y F(Y | X), (*batch, L), and its score, (*batch,); -100 beyond the length and where none is allowed.
 
     Max-sum:  delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j),  less its maximum, so that it does not grow.
     """
@@ -224,4 +238,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     path = [delta.argmax(-1)]
     for pointer in reversed(pointers):
         path.append(pointer.gather(-1, path[-1][..., None])[..., 0])
-    return torch.stack(path[::-1], -1)
+    labels = torch.stack(path[::-1], -1)
+    total = score(unary, pairwise, lengths, labels)
+    found = positions(unary, lengths) & (total > -torch.inf)[..., None]
+    return torch.where(found, labels, IGNORE), total

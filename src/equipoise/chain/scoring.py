@@ -1,0 +1,51 @@
+"""The score of one labelling, and its gradient, which counts labels and transitions.
+
+F(Y | X) = sum_t U(x_t, y_t) + sum_t W(y_t, y_{t+1})                                        (§4.1, eq. 1)
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .problem import positions
+
+
+def score(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+    """F(Y | X), (*batch,)."""
+    return torch.cat(score_terms(unary, pairwise, lengths, labels), -1).sum(-1)
+
+
+def score_terms(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """U(x_t, y_t), (*batch, L), and W(y_t, y_{t+1}), (*batch, L-1); 0 beyond the length."""
+    valid = positions(unary, lengths)
+    labels = labels.masked_fill(~valid, 0)
+    nodes = unary.gather(-1, labels[..., None])[..., 0]
+
+    m = unary.shape[-1]
+    pair = labels[..., :-1] * m + labels[..., 1:]
+    if pairwise.shape[-3] == 1:
+        edges = pairwise.flatten(-2)[..., 0, :].expand(*pair.shape[:-1], m * m).gather(-1, pair)
+    else:
+        edges = pairwise.flatten(-2).expand(*pair.shape, m * m).gather(-1, pair[..., None])[..., 0]
+    return nodes.masked_fill(~valid, 0), edges.masked_fill(~valid[..., 1:], 0)
+
+
+def measured_from(labels: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Unary scores such that `labels` score 0 and all else what it scored above them; where that cannot be, +inf.
+
+    log Z of these is -log P(labels), without a difference of two numbers that grow with L.
+    """
+    nodes, edges = score_terms(unary, pairwise, lengths, labels)
+    edges = pad(edges, (1, 0))  # what the step to each position gains
+    shift = (x.masked_fill(x == -torch.inf, 0)[..., None] for x in (nodes, edges))
+    for x in shift:  # in this order the right label of each position keeps exactly what its step costs
+        unary = unary - x
+    forbidden = (nodes + edges == -torch.inf).any(-1)
+    return unary, torch.zeros_like(nodes[..., 0]).masked_fill(forbidden, torch.inf)
+
+
+def marks(labels: Tensor, unary: Tensor, lengths: Tensor) -> Tensor:
+    """1 at each label, 0 elsewhere and beyond the length, (*batch, L, M)."""
+    label = torch.arange(unary.shape[-1], device=unary.device)
+    there = (labels[..., None] == label) & positions(unary, lengths)[..., None]
+    return there.to(unary.dtype)
