@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .chain import autograd, backends, inference
 from .chain.problem import Problem, check_labels, problem
-from .chain.scoring import score_terms
+from .chain.scoring import mean_loss, score_terms
 
 
 def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -37,8 +37,7 @@ def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | 
     >>> f"{marginal(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one label of two
     '2.0000'
     """
-    chain = _chain(unary, pairwise, labels, lengths)
-    return _cross_entropy(autograd.log_marginals(chain), chain, labels)
+    return autograd.cross_entropy(_chain(unary, pairwise, labels, lengths), labels)
 
 
 def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -81,16 +80,10 @@ def mean_field(
     """
     chain = _chain(unary, pairwise, labels, lengths)
     log_q = inference.mean_field(unary, pairwise, lengths, iterations=iterations, schedule=schedule)
-    return _cross_entropy(log_q, chain, labels)
+    return mean_loss(log_q, chain.lengths, labels)
 
 
 def _chain(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None) -> Problem:
     chain = problem(unary, pairwise, lengths)
-    check_labels(unary, labels, chain.valid)
+    check_labels(unary, labels, chain.lengths)
     return chain
-
-
-def _cross_entropy(log_p: Tensor, chain: Problem, labels: Tensor) -> Tensor:
-    valid = chain.valid
-    picked = log_p.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0]
-    return -picked.masked_fill(~valid, 0).sum(-1) / chain.lengths.clamp(min=1)

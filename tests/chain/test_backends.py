@@ -1,4 +1,4 @@
-"""Every backend equals the reference, in all five functions, on every chain it would be chosen for."""
+"""Every backend equals the reference, in all its functions, on every chain it would be chosen for."""
 
 import pytest
 import torch
@@ -16,12 +16,14 @@ OTHERS = [name for name in backends.BACKENDS if name != "reference"]
 @pytest.mark.parametrize("name", OTHERS)
 @given(drawn=chains(max_length=6, max_labels=5), steady=st.booleans())
 def test_equals_the_reference(name: str, drawn: Chain, steady: bool) -> None:
-    backend, scores = backends.load(name), problem(*drawn.args)
+    backend, scores = backends.load(name), problem(*drawn.args).clean()
     weight = torch.ones_like(scores.unary[..., 0, 0]) if steady else torch.randn_like(scores.unary[..., 0, 0])
-    (log_z, alpha), (want_z, want_alpha) = backend.forward(*scores), reference.forward(*scores)
-    torch.testing.assert_close(log_z, want_z)
-    ours, want = backend.marginals(weight, *scores, alpha), reference.marginals(weight, *scores, want_alpha)
-    torch.testing.assert_close(ours, want)
+    labels = drawn.labels()
+    for y in (None, labels):
+        (value, alpha), (want, want_alpha) = backend.forward(*scores, y), reference.forward(*scores, y)
+        torch.testing.assert_close(value, want)
+        gradient = backend.marginals(weight, *scores, alpha, y)
+        torch.testing.assert_close(gradient, reference.marginals(weight, *scores, want_alpha, y))
 
     known, want_known = backend.messages(*scores), reference.messages(*scores)
     there = scores.valid[..., None]
@@ -31,8 +33,15 @@ def test_equals_the_reference(name: str, drawn: Chain, steady: bool) -> None:
         moved = backend.transport(nodes, e, weight, *scores, known)
         torch.testing.assert_close(moved, reference.transport(nodes, e, weight, *scores, want_known))
 
-    best = chain.score(*drawn.args[:2], backend.decode(*scores), drawn.lengths)
-    torch.testing.assert_close(best, chain.decode(*drawn.args)[1])
+    (loss, known), (want, want_known) = (b.cross_entropy(*scores, labels) for b in (backend, reference))
+    torch.testing.assert_close(loss, want)
+    gradient = backend.cross_entropy_gradient(weight, *scores, labels, known)
+    torch.testing.assert_close(gradient, reference.cross_entropy_gradient(weight, *scores, labels, want_known))
+
+    path, best = backend.decode(*scores)
+    torch.testing.assert_close(best, reference.decode(*scores)[1])
+    torch.testing.assert_close(chain.score(*drawn.args[:2], path.clamp(min=0), drawn.lengths), best)
+    assert torch.equal(path == -100, ~scores.valid)
 
 
 def test_the_exp_domain_is_left_where_it_could_underflow() -> None:
@@ -41,7 +50,7 @@ def test_the_exp_domain_is_left_where_it_could_underflow() -> None:
     unary[0, 1], unary[1, 1] = -60.0, -60.0
     unary[2:, 1] = 30.0
     stay = torch.tensor([[0.0, -40.0], [-40.0, 0.0]])
-    assert backends.choose(unary, stay) != "exponential"
+    assert backends.choose(problem(unary, stay))[1] != "exponential"
     log_p = chain.log_marginals(unary, stay)
     torch.testing.assert_close(log_p.double(), chain.log_marginals(unary.double(), stay.double()), rtol=1e-5, atol=1e-4)
 

@@ -32,6 +32,12 @@ def log_marginals(chain: Problem) -> Tensor:
     return _apply(LogMarginals, *chain, backend)[0]
 
 
+def cross_entropy(chain: Problem, labels: Tensor) -> Tensor:
+    """-1/L sum_t log p_t(y_t), (*batch,)."""
+    chain, backend = backends.choose(chain)
+    return _apply(CrossEntropy, *chain, labels, backend)[0]
+
+
 def edge_marginals(chain: Problem) -> Tensor:
     """xi_t(i, j), added up over the sequences and edges that share a matrix: the shape of chain.pairwise."""
     chain, backend = backends.choose(chain)
@@ -69,7 +75,9 @@ class LogPartition(Function):
     def backward(ctx: Any, weight: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if weight is None:
             return (None,) * 5
-        return *_apply(Marginals, weight, *ctx.saved_tensors, ctx.backend), None, None, None
+        if torch.is_grad_enabled():  # a second derivative may follow
+            return *_apply(Marginals, weight, *ctx.saved_tensors, ctx.backend), None, None, None
+        return *backends.load(ctx.backend).marginals(weight, *ctx.saved_tensors), None, None, None
 
 
 class Marginals(Function):
@@ -136,6 +144,39 @@ class LogMarginals(Function):
         weight = torch.ones_like(unary[..., 0, 0])
         moved, gradient, _ = backend.transport(nodes, None, weight, unary, pairwise, lengths, known)
         return moved, gradient, None, None
+
+
+class CrossEntropy(Function):
+    """(unary, pairwise, lengths, labels, backend) -> the mean of -log p at the labels, log p, alpha, beta.
+
+    What `LogMarginals` and a few operations on its answer would give; the commonest loss is worth its own.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, backend: str
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        loss, known = backends.load(backend).cross_entropy(unary, pairwise, lengths, labels)
+        return loss, *known
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:4], *output[1:])
+        ctx.backend = inputs[4]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
+        if weight is None:
+            return (None,) * 5
+        unary, pairwise, lengths, labels, *saved = ctx.saved_tensors
+        backend = _differentiable(ctx.backend)
+        known = backend.messages(unary, pairwise, lengths) if torch.is_grad_enabled() else Messages(*saved)
+        gradient = backend.cross_entropy_gradient(weight, unary, pairwise, lengths, labels, known)
+        return *gradient, None, None, None
 
 
 class Entropy(Function):

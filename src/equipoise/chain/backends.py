@@ -1,6 +1,6 @@
 """Which code answers: one specification in plain torch, and kernels that must equal it.
 
-A backend is a module with these five functions on the fields of a `Problem`. What the alpha and beta that it hands out
+A backend is a module with these functions on the fields of a `Problem`. What the alpha and beta that it hands out
 hold is its own affair, so a backward pass goes to the backend that made them: autograd carries the name along.
 """
 
@@ -43,14 +43,22 @@ class Backend(Protocol):
         /,
     ) -> tuple[Tensor, Tensor, Tensor]: ...
 
+    def cross_entropy(
+        self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, /
+    ) -> tuple[Tensor, Messages]: ...
+
+    def cross_entropy_gradient(
+        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages, /
+    ) -> tuple[Tensor, Tensor]: ...
+
     def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
 
 
-def choose(chain: Problem) -> tuple[Problem, str]:
-    """The chain as the backend wants it, and the backend's name.
+BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential}
 
-    Kernels do not read beyond a length; plain torch does, so it gets 0 there.
-    """
+
+def choose(chain: Problem) -> tuple[Problem, str]:
+    """The chain as the backend wants it (0 beyond the length), and the backend's name."""
     chain = chain.clean()
     if readable(chain.unary, chain.pairwise) and exponential.fits(chain.unary, chain.pairwise):
         return chain, "exponential"
@@ -59,6 +67,3 @@ def choose(chain: Problem) -> tuple[Problem, str]:
 
 def load(name: str) -> Backend:
     return BACKENDS[name]
-
-
-BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential}

@@ -18,9 +18,18 @@ from torch import Tensor
 from . import reference
 from .problem import positions
 from .reference import Messages, decode
-from .scoring import marks, measured_from
+from .scoring import marks, mean_loss, measured_from
 
-__all__ = ["decode", "fits", "forward", "marginals", "messages", "transport"]
+__all__ = [
+    "cross_entropy",
+    "cross_entropy_gradient",
+    "decode",
+    "fits",
+    "forward",
+    "marginals",
+    "messages",
+    "transport",
+]
 
 ROOM = {torch.float32: 80.0, torch.float64: 600.0}  # what exp can take off 1 and still be a normal number
 
@@ -137,6 +146,20 @@ def transport(
         a[..., :-1, :], left[..., 1:, :] * reach, pairwise
     )
     return right + left - nodes, gradient * matrix, torch.zeros_like(weight)
+
+
+def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
+    """As `reference.cross_entropy`."""
+    known = messages(unary, pairwise, lengths)
+    return mean_loss(known.log_p, lengths, labels), known
+
+
+def cross_entropy_gradient(
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+) -> tuple[Tensor, Tensor]:
+    """As `reference.cross_entropy_gradient`."""
+    nodes = -marks(labels, unary, lengths) / lengths.clamp(min=1)[..., None, None]
+    return transport(nodes, None, weight, unary, pairwise, lengths, known)[:2]
 
 
 def _exp(pairwise: Tensor) -> tuple[Tensor, Tensor]:

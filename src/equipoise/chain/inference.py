@@ -27,7 +27,7 @@ def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | Non
     tensor(8.)
     """
     chain = problem(unary, pairwise, lengths)
-    check_labels(unary, labels, chain.valid)
+    check_labels(unary, labels, chain.lengths)
     return scoring.score(*chain, labels)
 
 

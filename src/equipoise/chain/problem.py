@@ -106,8 +106,8 @@ def check_lengths(unary: Tensor, lengths: Tensor) -> None:
         _check_length_values(unary, lengths)
 
 
-def check_labels(unary: Tensor, labels: Tensor, valid: Tensor | None = None) -> None:
-    """Check labels of shape (*batch, L) against unary, and their values where `valid` is on and they can be read."""
+def check_labels(unary: Tensor, labels: Tensor, lengths: Tensor | None = None) -> None:
+    """Check labels of shape (*batch, L) against unary; given lengths, also their values where these can be read."""
     if not _is_integer(labels):
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if labels.shape != unary.shape[:-1]:
@@ -115,8 +115,8 @@ def check_labels(unary: Tensor, labels: Tensor, valid: Tensor | None = None) -> 
             f"labels has shape {tuple(labels.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-1])}"
         )
     check_device("labels", labels, unary)
-    if valid is not None and readable(labels, valid):
-        check_label_values(unary, labels, valid)
+    if lengths is not None and readable(labels, lengths):
+        check_label_values(unary, labels, positions(unary, lengths))
 
 
 def check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:

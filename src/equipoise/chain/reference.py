@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from .problem import IGNORE, positions
-from .scoring import marks, measured_from, score
+from .scoring import marks, mean_loss, measured_from, score
 
 
 class Messages(NamedTuple):
@@ -162,6 +162,20 @@ def transport(
         lefts.append(arrived if edges is None else arrived + leaving[t])
     moved = torch.stack(rights, -2) + torch.stack(lefts[::-1], -2) - nodes
     return moved, gradient.total(), expected
+
+
+def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
+    """-1/L sum_t log p_t(y_t), (*batch,), and the messages for its gradient."""
+    known = messages(unary, pairwise, lengths)
+    return mean_loss(known.log_p, lengths, labels), known
+
+
+def cross_entropy_gradient(
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+) -> tuple[Tensor, Tensor]:
+    """The gradient of sum_b weight_b times the above, as (unary, pairwise)."""
+    nodes = -marks(labels, unary, lengths) / lengths.clamp(min=1)[..., None, None]
+    return transport(nodes, None, weight, unary, pairwise, lengths, known)[:2]
 
 
 def log_step_right(unary: Tensor, pairwise: Tensor, beta: Tensor, t: int) -> Tensor:

@@ -30,6 +30,13 @@ def score_terms(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor
     return nodes.masked_fill(~valid, 0), edges.masked_fill(~valid[..., 1:], 0)
 
 
+def mean_loss(log_p: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+    """-1/L sum_t log_p_t(y_t), (*batch,), for log-probabilities (*batch, L, M)."""
+    valid = positions(log_p, lengths)
+    picked = log_p.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0]
+    return -picked.masked_fill(~valid, 0).sum(-1) / lengths.clamp(min=1)
+
+
 def measured_from(labels: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Unary scores such that `labels` score 0 and all else what it scored above them; where that cannot be, +inf.
 
