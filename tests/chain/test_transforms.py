@@ -48,6 +48,20 @@ def test_gradients_for_each_example_by_vmap(name: str) -> None:
             torch.testing.assert_close(got[b], want)
 
 
+@pytest.mark.parametrize("name", ["log_partition", "log_marginals", "edge_marginals", "entropy"])
+def test_many_gradients_at_once(name: str) -> None:
+    """is_grads_batched runs the backward pass alone under vmap."""
+    unary, pairwise = (x.requires_grad_() for x in scores(3))
+    answer = FUNCTIONS[name](unary, pairwise, LENGTHS)
+    directions = torch.randn(4, *answer.shape, generator=torch.Generator().manual_seed(0))
+    many = torch.autograd.grad(answer, (unary, pairwise), directions, is_grads_batched=True, retain_graph=True)
+    for k, direction in enumerate(directions):
+        for got, want in zip(
+            many, torch.autograd.grad(answer, (unary, pairwise), direction, retain_graph=True), strict=True
+        ):
+            torch.testing.assert_close(got[k], want)
+
+
 def test_hessian_is_the_covariance_of_labels() -> None:
     unary, pairwise = scores(1)[0][0].double(), scores(1)[1][0].double()
     hessian = torch.func.jacrev(torch.func.jacrev(chain.log_partition))(unary, pairwise)

@@ -130,9 +130,9 @@ def _double(answer: Any) -> Tensor:
 def measure(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) -> dict[str, float]:
     """The median milliseconds of each call, all taking turns until each has had its seconds or 200 rounds."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for round_ in range(200):
+    for _ in range(200):
         for name, call in calls.items():
-            if round_ >= 3 and sum(times[name]) > seconds:
+            if sum(times[name]) > seconds:
                 continue
             wait()
             start = time.perf_counter()
@@ -169,8 +169,7 @@ def _compare(
             peer = PEERS[name][1](s)
             if question not in peer:
                 continue
-            errors[name] = error(question, peer[question](), s, exact)
-            peer[question]()  # warm
+            errors[name] = error(question, peer[question](), s, exact)  # and warm
             calls[name] = peer[question]
         except Exception as failure:  # a peer that breaks on a size is a result, not the end of the run
             rows.append(Row(question, str(size), name, None, None, None, f"{type(failure).__name__}: {failure}"[:200]))

@@ -22,19 +22,19 @@ from .scoring import score
 
 def log_partition(chain: Problem, labels: Tensor | None = None) -> Tensor:
     """log Z, (*batch,); with labels -log P(labels), +inf where they are forbidden."""
-    chain, backend = backends.choose(chain)
+    chain, backend = backends.choose(chain, labels)
     return _apply(LogPartition, *chain, labels, backend)[0]
 
 
 def log_marginals(chain: Problem) -> Tensor:
-    """log p_t(j), (*batch, L, M), anything beyond the length."""
+    """log p_t(j), (*batch, L, M), 0 beyond the length."""
     chain, backend = backends.choose(chain)
     return _apply(LogMarginals, *chain, backend)[0]
 
 
 def cross_entropy(chain: Problem, labels: Tensor) -> Tensor:
     """-1/L sum_t log p_t(y_t), (*batch,)."""
-    chain, backend = backends.choose(chain)
+    chain, backend = backends.choose(chain, labels)
     return _apply(CrossEntropy, *chain, labels, backend)[0]
 
 
@@ -75,9 +75,9 @@ class LogPartition(Function):
     def backward(ctx: Any, weight: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if weight is None:
             return (None,) * 5
-        if torch.is_grad_enabled():  # a second derivative may follow
-            return *_apply(Marginals, weight, *ctx.saved_tensors, ctx.backend), None, None, None
-        return *backends.load(ctx.backend).marginals(weight, *ctx.saved_tensors), None, None, None
+        args = (weight, *ctx.saved_tensors, ctx.backend)
+        gradient = _apply(Marginals, *args) if torch.is_grad_enabled() else Marginals.forward(*args)
+        return *gradient, None, None, None
 
 
 class Marginals(Function):
@@ -98,7 +98,10 @@ class Marginals(Function):
         labels: Tensor | None,
         backend: str,
     ) -> tuple[Tensor, Tensor]:
-        return backends.load(backend).marginals(weight, unary, pairwise, lengths, alpha, labels)
+        if backends.sees_through(backend, weight):
+            return backends.load(backend).marginals(weight, unary, pairwise, lengths, alpha, labels)
+        _, alpha = reference.forward(unary, pairwise, lengths, labels)
+        return reference.marginals(weight, unary, pairwise, lengths, alpha, labels)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -108,7 +111,7 @@ class Marginals(Function):
     @staticmethod
     def backward(ctx: Any, nodes: Tensor, edges: Tensor) -> tuple[Tensor | None, ...]:
         weight, unary, pairwise, lengths, labels = ctx.saved_tensors
-        backend = _differentiable(ctx.backend)
+        backend = _for_backward(ctx.backend, nodes, edges)
         known = backend.messages(unary, pairwise, lengths)
         mass = nodes * known.log_p.exp()  # since d p = p d log p
         moved, gradient, expected = backend.transport(mass, edges, weight, unary, pairwise, lengths, known)
@@ -139,8 +142,8 @@ class LogMarginals(Function):
         if nodes is None:
             return (None,) * 4
         unary, pairwise, lengths, *saved = ctx.saved_tensors
-        backend = _differentiable(ctx.backend)
-        known = backend.messages(unary, pairwise, lengths) if torch.is_grad_enabled() else Messages(*saved)
+        backend = _for_backward(ctx.backend, nodes)
+        known = _recall(backend, ctx.backend, unary, pairwise, lengths, saved)
         weight = torch.ones_like(unary[..., 0, 0])
         moved, gradient, _ = backend.transport(nodes, None, weight, unary, pairwise, lengths, known)
         return moved, gradient, None, None
@@ -173,8 +176,8 @@ class CrossEntropy(Function):
         if weight is None:
             return (None,) * 5
         unary, pairwise, lengths, labels, *saved = ctx.saved_tensors
-        backend = _differentiable(ctx.backend)
-        known = backend.messages(unary, pairwise, lengths) if torch.is_grad_enabled() else Messages(*saved)
+        backend = _for_backward(ctx.backend, weight)
+        known = _recall(backend, ctx.backend, unary, pairwise, lengths, saved)
         gradient = backend.cross_entropy_gradient(weight, unary, pairwise, lengths, labels, known)
         return *gradient, None, None, None
 
@@ -212,6 +215,16 @@ def _apply(function: type[Function], *args: Any) -> Any:
     return super(Function, function).apply(*args)  # type: ignore[misc]
 
 
-def _differentiable(backend: str) -> backends.Backend:
-    """The backend to use in a backward pass: where that pass is itself recorded, one made of torch operations."""
-    return backends.load("reference" if torch.is_grad_enabled() else backend)
+def _for_backward(name: str, *cotangents: Tensor) -> backends.Backend:
+    """The backend for a backward pass; the reference where that pass is itself recorded, or where it cannot see."""
+    recorded = torch.is_grad_enabled() or not backends.sees_through(name, *cotangents)
+    return backends.load("reference" if recorded else name)
+
+
+def _recall(
+    backend: backends.Backend, name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, saved: list[Tensor]
+) -> Messages:
+    """The messages saved by the backend of this name; made again where another is to use them, or autograd to see."""
+    if torch.is_grad_enabled() or backend is not backends.load(name):
+        return backend.messages(unary, pairwise, lengths)
+    return Messages(*saved)

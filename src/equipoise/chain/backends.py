@@ -8,7 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from . import exponential, reference
+from . import compiled, exponential, reference
+from .compiler import library
 from .problem import Problem, readable
 from .reference import Messages
 
@@ -54,15 +55,25 @@ class Backend(Protocol):
     def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
 
 
-BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential}
+BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "compiled": compiled}
 
 
-def choose(chain: Problem) -> tuple[Problem, str]:
-    """The chain as the backend wants it (0 beyond the length), and the backend's name."""
+def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
+    """The chain as the backend wants it, and the backend's name.
+
+    Kernels do not read beyond a length; plain torch does, so it gets 0 there.
+    """
+    unary, pairwise, _ = chain
+    looks = readable(*chain, *(() if labels is None else (labels,)))
+    if looks and library(unary.dtype) is not None:
+        return chain, "compiled"
     chain = chain.clean()
-    if readable(chain.unary, chain.pairwise) and exponential.fits(chain.unary, chain.pairwise):
-        return chain, "exponential"
-    return chain, "reference"
+    return chain, "exponential" if looks and exponential.fits(chain.unary, pairwise) else "reference"
+
+
+def sees_through(name: str, *tensors: Tensor) -> bool:
+    """Whether the backend can take these tensors, made after it was chosen: C cannot see through a vmap."""
+    return name != "compiled" or readable(*tensors)
 
 
 def load(name: str) -> Backend:

@@ -107,7 +107,8 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     """log p, a and b."""
     _, a = forward(unary, pairwise, lengths)
     b, _, _ = _backward(unary, _exp(pairwise)[0], lengths)
-    return Messages(reference.normalize(a.log() + b.log())[0], a, b)
+    log_p, _ = reference.normalize(a.log() + b.log())
+    return Messages(log_p.masked_fill(~positions(unary, lengths)[..., None], 0), a, b)
 
 
 @full_precision

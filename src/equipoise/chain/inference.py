@@ -51,8 +51,7 @@ def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
     tensor([[0.1192, 0.8808],
             [0.1192, 0.8808]])
     """
-    chain = problem(unary, pairwise, lengths)
-    return autograd.log_marginals(chain).masked_fill(~chain.valid[..., None], 0)
+    return autograd.log_marginals(problem(unary, pairwise, lengths))
 
 
 def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -115,7 +115,10 @@ def check_labels(unary: Tensor, labels: Tensor, lengths: Tensor | None = None) -
             f"labels has shape {tuple(labels.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-1])}"
         )
     check_device("labels", labels, unary)
-    if lengths is not None and readable(labels, lengths):
+    if lengths is None or not readable(labels, lengths) or labels.numel() == 0:
+        return
+    low, high = labels.aminmax()  # one look that settles most cases
+    if low < 0 or high >= unary.shape[-1]:
         check_label_values(unary, labels, positions(unary, lengths))
 
 
@@ -132,7 +135,8 @@ def check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:
 def readable(*tensors: Tensor) -> bool:
     """Whether the values can be looked at without waiting for a device or breaking a trace."""
     return not torch.compiler.is_compiling() and all(
-        x.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
+        x.device.type == "cpu" and torch._C._has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        for x in tensors
     )
 
 
@@ -171,6 +175,11 @@ def check_device(name: str, x: Tensor, unary: Tensor) -> None:
 
 
 def _check_length_values(unary: Tensor, lengths: Tensor) -> None:
+    if lengths.numel() == 0:
+        return
+    low, high = lengths.aminmax()
+    if low >= 1 and high <= unary.shape[-2]:
+        return
     index = first((lengths < 1) | (lengths > unary.shape[-2]))
     if index is not None:
         raise ValueError(

@@ -34,7 +34,7 @@ from .scoring import marks, mean_loss, measured_from, score
 class Messages(NamedTuple):
     """What both passes leave behind, each (*batch, L, M)."""
 
-    log_p: Tensor  # log P(y_t | X)
+    log_p: Tensor  # log P(y_t | X), 0 beyond the length
     alpha: Tensor  # log P(y_t | x_1..x_t)
     beta: Tensor  # log p(x_{t+1}..x_L | y_t), up to a constant a position
 
@@ -79,7 +79,8 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     """Both passes, and the log-marginals of labels."""
     _, alpha = forward(unary, pairwise, lengths)
     beta = backward(unary, pairwise, lengths)
-    return Messages(normalize(alpha + beta)[0], alpha, beta)
+    log_p, _ = normalize(alpha + beta)
+    return Messages(log_p.masked_fill(~positions(unary, lengths)[..., None], 0), alpha, beta)
 
 
 def marginals(

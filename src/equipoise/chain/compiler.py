@@ -1,0 +1,83 @@
+"""Compiles compiled.c on first use, with the system's C compiler, for the processor at hand.
+
+The libraries are kept in $EQUIPOISE_CACHE, or else ~/.cache/equipoise, under a name that changes with the source, the
+compiler and the processor.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import torch
+
+logger = logging.getLogger("equipoise")
+
+SOURCES = (Path(__file__).with_name("compiled.c"), Path(__file__).with_name("compiled.h"))
+TYPES = {
+    torch.float32: ["-DREAL=float", "-DINTEGER=int32_t", "-DDIGITS=23"],
+    torch.float64: ["-DREAL=double", "-DINTEGER=int64_t", "-DDIGITS=52"],
+}
+# No flag lets the compiler assume that infinities do not occur, or add in another order than is written.
+FLAGS = ["-O3", "-std=gnu11", "-fwrapv", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS += ["-shared", "-fPIC"]
+# The first of these that works: not every compiler knows the processor by -march, or has OpenMP.
+TARGETS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-mcpu=native", "-fopenmp"], ["-fopenmp"], [])
+
+
+@cache
+def library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """The compiled loops for numbers of this type, or None if they cannot be had; the log says why."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        logger.warning("no C compiler found (set CC): chains on the CPU run in plain PyTorch, 10 to 100 times slower")
+        return None
+    path = _folder() / f"chain-{dtype}-{_fingerprint(compiler)}.so".replace("torch.", "")
+    if not path.exists():
+        start = time.perf_counter()
+        error = _compile(compiler, TYPES[dtype], path)
+        if error:
+            logger.warning("%s failed: chains on the CPU run in plain PyTorch, much slower\n%s", compiler, error)
+            return None
+        logger.info("compiled %s in %.1f s, once", path, time.perf_counter() - start)
+    return ctypes.CDLL(str(path))
+
+
+def _compile(compiler: str, types: list[str], path: Path) -> str:
+    """Compile to `path`, in one step for others who look; returns what went wrong, if anything."""
+    error = ""
+    for target in TARGETS:
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+            made = Path(scratch, path.name)
+            command = [*compiler.split(), *FLAGS, *target, *types, str(SOURCES[0]), "-o", str(made), "-lm"]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            if result.returncode == 0:
+                made.replace(path)
+                return ""
+        error = error or result.stderr
+    return error
+
+
+def _folder() -> Path:
+    folder = Path(os.environ.get("EQUIPOISE_CACHE") or Path.home() / ".cache" / "equipoise")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:  # no home to write to
+        return Path(tempfile.mkdtemp(prefix="equipoise-"))
+
+
+def _fingerprint(compiler: str) -> str:
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else [platform.processor()]
+    kind = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}) or lines
+    parts = [*(path.read_text() for path in SOURCES), *FLAGS, compiler, platform.machine(), *kind]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
