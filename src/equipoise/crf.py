@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from . import chain, diagnosis, objectives
-from .chain.problem import IGNORE, check_device, check_label_values, check_labels, check_scores, positions, readable
+from .chain.problem import (
+    IGNORE,
+    check_device,
+    check_label_values,
+    check_labels,
+    check_scores,
+    positions,
+    readable,
+    whole,
+)
 from .constraints import Constraints
 from .masking import Kept, keep
 from .scaling import Fixed, Scaling, ratio
@@ -222,7 +231,7 @@ class ChainCRF(nn.Module):
 
     def _keep(self, unary: Tensor, mask: Tensor | None) -> Kept:
         if mask is None:
-            return Kept(None, torch.full(unary.shape[:-2], unary.shape[-2], device=unary.device))
+            return Kept(None, whole(unary.shape[:-2], unary.shape[-2], unary.device))
         mask = mask != 0
         if self._looks(mask):
             diagnosis.check_kept(mask)

@@ -127,19 +127,23 @@ def _double(answer: Any) -> Tensor:
     return answer.detach().cpu().double() if isinstance(answer, Tensor) else torch.tensor(np.asarray(answer)).double()
 
 
-def measure(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) -> dict[str, float]:
-    """The median milliseconds of each call, all taking turns until each has had its seconds or 200 rounds."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+def measure(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) -> dict[str, list[float] | str]:
+    """The seconds of each call, all taking turns until each has had its time or 200 rounds; or why it failed."""
+    times: dict[str, list[float] | str] = {name: [] for name in calls}
     for _ in range(200):
         for name, call in calls.items():
-            if sum(times[name]) > seconds:
+            taken = times[name]
+            if isinstance(taken, str) or sum(taken) > seconds:
                 continue
-            wait()
-            start = time.perf_counter()
-            call()
-            wait()
-            times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * statistics.median(taken) for name, taken in times.items()}
+            try:
+                wait()
+                start = time.perf_counter()
+                call()
+                wait()
+                taken.append(time.perf_counter() - start)
+            except Exception as failure:  # a peer that breaks on a size is a result, not the end of the run
+                times[name] = f"{type(failure).__name__}: {failure}"[:200]
+    return times
 
 
 def run(device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZES) -> Iterator[Report]:
@@ -162,17 +166,23 @@ def _compare(
     question: str, size: Size, s: Scores, exact: dict[str, Tensor], seconds: float, wait: Callable[[], None]
 ) -> list[Row]:
     calls: dict[str, Call] = {}
-    errors: dict[str, float] = {}
-    rows = []
     for name in importable():
-        try:
-            peer = PEERS[name][1](s)
-            if question not in peer:
-                continue
-            errors[name] = error(question, peer[question](), s, exact)  # and warm
-            calls[name] = peer[question]
-        except Exception as failure:  # a peer that breaks on a size is a result, not the end of the run
-            rows.append(Row(question, str(size), name, None, None, None, f"{type(failure).__name__}: {failure}"[:200]))
-    times = measure(calls, seconds, wait)
-    ours = times["equipoise"]
-    return [Row(question, str(size), n, t, t / ours, errors[n]) for n, t in times.items()] + rows
+        answers = PEERS[name][1](s)
+        if question in answers:
+            calls[name] = answers[question]
+    warm = measure(calls, 0.0, wait)
+    times = measure({n: c for n, c in calls.items() if not isinstance(warm[n], str)}, seconds, wait)
+    own = times.get("equipoise", warm["equipoise"])
+    if isinstance(own, str):
+        raise RuntimeError(f"{question} at {size}: {own}")
+    ours = statistics.median(own)
+    rows = []
+    for name in calls:
+        taken = times.get(name, warm[name])
+        if isinstance(taken, str):
+            rows.append(Row(question, str(size), name, None, None, None, taken))
+        else:
+            middle = float(statistics.median(taken))
+            wrong = error(question, calls[name](), s, exact)
+            rows.append(Row(question, str(size), name, 1e3 * middle, middle / ours, wrong))
+    return rows

@@ -3,9 +3,12 @@
 A call is captured in a CUDA graph and replayed, so that nothing but kernels is timed. Two floors:
 
     bytes     scores read twice and messages written and read once, gradients written once, over the memory bandwidth
-    steps     a chain of L positions is 2 L steps that wait for each other, each at least the latency of its reductions
+    steps     positions that wait for each other, L of them (both directions run side by side) or, cut into chunks,
+              3 sqrt(L), times what a step cannot do without: M multiplications in a row, a maximum over a warp (5
+              shuffles), an exp and a log, some 350 cycles in all
 """
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ from torch import Tensor
 
 from .. import chain, objectives
 
-STEP_LATENCY = 0.6e-6  # seconds: load, two reductions over a warp and a matrix in registers; see docs/chain-kernels.md
+STEP_LATENCY = 350 / 1.98e9  # seconds
 
 
 @dataclass
@@ -84,10 +87,11 @@ def run() -> list[DeviceRow]:
 
         scores = 4.0 * unary.numel()
         for question, call, passes, steps in (
-            ("likelihood + gradient", lambda: gradient(objectives.likelihood), 5, 2),
-            ("marginal + gradient", lambda: gradient(objectives.marginal), 12, 3),
-            ("decode", decode, 1.5, 2),
+            ("likelihood + gradient", lambda: gradient(objectives.likelihood), 5, 1),
+            ("marginal + gradient", lambda: gradient(objectives.marginal), 12, 2),
+            ("decode", decode, 1.5, 1),
         ):
-            byte_floor, step_floor = 1e6 * passes * scores / rate, 1e6 * steps * length * STEP_LATENCY
+            waits = steps * min(length, 3 * math.isqrt(length))
+            byte_floor, step_floor = 1e6 * passes * scores / rate, 1e6 * waits * STEP_LATENCY
             rows.append(DeviceRow(name, question, replay(call), byte_floor, step_floor))
     return rows

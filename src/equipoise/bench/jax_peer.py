@@ -3,7 +3,10 @@
 a_t = (a_{t-1} @ exp W) * exp(U_t - max U_t), divided by its sum;  log Z = the sum of the logarithms of those sums
 """
 
+import os
 from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or the other peers are left without memory
 
 import jax
 import jax.numpy as jnp

@@ -4,8 +4,10 @@ A backend is a module with these functions on the fields of a `Problem`. What th
 hold is its own affair, so a backward pass goes to the backend that made them: autograd carries the name along.
 """
 
+import importlib.util
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from . import compiled, exponential, reference
@@ -56,6 +58,10 @@ class Backend(Protocol):
 
 
 BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "compiled": compiled}
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from . import gpu
+
+    BACKENDS["gpu"] = gpu
 
 
 def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
@@ -64,6 +70,8 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     Kernels do not read beyond a length; plain torch does, so it gets 0 there.
     """
     unary, pairwise, _ = chain
+    if "gpu" in BACKENDS and gpu.serves(unary, pairwise):
+        return chain, "gpu"
     looks = readable(*chain, *(() if labels is None else (labels,)))
     if looks and library(unary.dtype) is not None:
         return chain, "compiled"

@@ -6,6 +6,7 @@ What can be checked without waiting for a device is checked always: ranks, sizes
 also the values of `lengths` and `labels`. On an accelerator values are read only by `check`, which waits for it.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -51,9 +52,22 @@ def problem(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> P
     dtype = torch.promote_types(torch.promote_types(unary.dtype, pairwise.dtype), torch.float32)
     unary, pairwise = unary.to(dtype), pairwise.to(dtype)
     if lengths is None:
-        return Problem(unary, pairwise, torch.full(batch, length, dtype=torch.int64, device=unary.device))
+        return Problem(unary, pairwise, whole(batch, length, unary.device))
     check_lengths(unary, lengths)
     return Problem(unary, pairwise, lengths.to(torch.int64))
+
+
+def whole(batch: torch.Size, length: int, device: torch.device) -> Tensor:
+    """Lengths of chains that all have the full length; made once, as on a GPU that takes longer than a short chain."""
+    if torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        return torch.full(batch, length, dtype=torch.int64, device=device)
+    return _whole(batch, length, device)
+
+
+@lru_cache(maxsize=64)
+def _whole(batch: torch.Size, length: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # or autograd could not save it later
+        return torch.full(batch, length, dtype=torch.int64, device=device)
 
 
 def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths: Tensor | None = None) -> None:

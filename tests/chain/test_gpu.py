@@ -1,0 +1,251 @@
+"""The Triton backend against the float64 reference: compiled where there is a GPU, else in Triton's interpreter."""
+
+import importlib
+import os
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from equipoise.chain import reference
+from equipoise.chain.problem import Problem, problem
+from equipoise.chain.scoring import marks, score
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
+with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
+    pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
+    gpu, scan, launch = (
+        importlib.import_module(f"equipoise.chain.{name}") for name in ("gpu", "scan", "triton_launch")
+    )
+
+needs_device = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+
+
+def on_device(test: Any) -> Any:
+    return pytest.mark.gpu(needs_device(test))
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # log 0 is what the kernels mean
+
+
+@pytest.fixture(autouse=True)
+def interpreted() -> Iterator[None]:
+    with patch.dict(os.environ, INTERPRET):
+        yield
+
+
+def make(
+    batch: tuple[int, ...],
+    length: int,
+    m: int,
+    own: Any = (),
+    *,
+    scale: float = 1.0,
+    forbidden: float = 0.0,
+    seed: int = 0,
+    ragged: bool = True,
+) -> Problem:
+    """A random problem; own is () for one matrix, "edge" for one an edge, or the batch sizes of pairwise."""
+    generator = torch.Generator().manual_seed(seed)
+    unary = scale * torch.randn(*batch, length, m, generator=generator)
+    shape = (*batch, length - 1, m, m) if own == "edge" else (*own, m, m)
+    pairwise = scale * torch.randn(shape, generator=generator)
+    for x in (unary, pairwise):
+        x[torch.rand(x.shape, generator=generator) < forbidden] = -torch.inf
+    lengths = torch.randint(1, length + 1, batch, generator=generator) if ragged else torch.full(batch, length)
+    return problem(unary.to(DEVICE), pairwise.to(DEVICE), lengths.to(DEVICE)).clean()
+
+
+def close(got: Tensor, want: Tensor, atol: float) -> None:
+    torch.testing.assert_close(got.cpu().double(), want, rtol=1e-5, atol=atol)
+
+
+def check(p: Problem, scale: float = 1.0) -> None:
+    """All functions. Errors are in float32 of the scores' scale, and of the mass that `transport` moves."""
+    exact = Problem(*(x.cpu().double() if x.is_floating_point() else x.cpu() for x in p))
+    beyond = ~exact.valid[..., None]
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(exact.lengths.shape, generator=generator)
+    nodes = torch.randn(exact.unary.shape, generator=generator)
+    atol = 2e-6 * max(1.0, scale)
+
+    labels = torch.randint(exact.unary.shape[-1], exact.unary.shape[:-1], generator=generator)
+    for y in (None, labels):
+        on_device_y = None if y is None else y.to(DEVICE)
+        log_z, alpha = gpu.forward(*p, on_device_y)
+        want_z, want_alpha = reference.forward(*exact, y)
+        close(log_z, want_z, atol)
+        got = gpu.marginals(weight.to(DEVICE), *p, alpha, on_device_y)
+        want = reference.marginals(weight.double(), *exact, want_alpha, y)
+        close(got[0], want[0], atol)
+        close(got[1], want[1], atol)
+
+    known, want_known = gpu.messages(*p), reference.messages(*exact)
+    close(known.log_p, want_known.log_p.masked_fill(beyond, 0), atol)
+
+    moved = gpu.transport(nodes.to(DEVICE), None, weight.to(DEVICE), *p, known)
+    want_moved = reference.transport(nodes.double(), None, weight.double(), *exact, want_known)
+    close(moved[0], want_moved[0].masked_fill(beyond, 0), 40 * atol)
+    close(moved[1], want_moved[1], 40 * atol)
+
+    loss, known = gpu.cross_entropy(*p, labels.to(DEVICE))
+    close(known.log_p, want_known.log_p.masked_fill(beyond, 0), atol)
+    picked = want_known.log_p.gather(-1, labels[..., None]).masked_fill(beyond, 0)[..., 0]
+    close(loss, -picked.sum(-1) / exact.lengths, atol)
+    put = -marks(labels, exact.unary, exact.lengths) / exact.lengths[..., None, None]
+    got = gpu.cross_entropy_gradient(weight.to(DEVICE), *p, labels.to(DEVICE), known)
+    want_moved = reference.transport(put, None, weight.double(), *exact, want_known)
+    close(got[0], want_moved[0].masked_fill(beyond, 0), 40 * atol)
+    close(got[1], want_moved[1], 40 * atol)
+
+    path, best = (x.cpu() for x in gpu.decode(*p))
+    want_path, want_best = reference.decode(*exact)
+    close(best, want_best, atol)
+    assert torch.equal(path == -100, want_path == -100)
+    found = want_best > -torch.inf
+    close(score(*exact, path.clamp(min=0))[found], want_best[found], atol)
+
+
+@pytest.fixture(params=["one after the other", "side by side"])
+def in_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions one after the other, and chunks of them side by side."""
+    side_by_side = request.param == "side by side"
+    monkeypatch.setattr(scan, "pays", lambda unary: side_by_side and unary.shape[-2] > 1)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize(
+    ("batch", "length", "m", "own"),
+    [
+        ((2,), 4, 3, ()),
+        ((2,), 4, 3, (2,)),
+        ((2,), 4, 3, "edge"),
+        ((2, 2), 3, 2, (2, 1)),
+        ((2, 2), 3, 2, (1, 2)),
+        ((2, 1, 2), 2, 2, (2, 1, 1)),
+        ((2, 2, 2), 2, 2, (2, 1, 2)),  # the batch sizes in which pairwise varies are not neighbours
+        ((), 4, 3, ()),
+        ((0,), 4, 3, ()),
+        ((2,), 1, 3, ()),
+        ((2,), 1, 3, "edge"),
+        ((2,), 3, 1, ()),
+        ((2,), 2, 20, ()),
+    ],
+)
+def test_equals_the_reference_in_every_shape(batch: tuple[int, ...], length: int, m: int, own: Any) -> None:
+    check(make(batch, length, m, own))
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("forbidden", [0.0, 0.4])
+@pytest.mark.parametrize("scale", [1e-3, 10.0, 100.0, 1e4])
+def test_equals_the_reference_at_every_scale(scale: float, forbidden: float) -> None:
+    check(make((2,), 4, 3, scale=scale, forbidden=forbidden), scale)
+
+
+@pytest.mark.parametrize("own", [(), "edge"])
+def test_positions_are_shared_out_among_programs(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "LONG", 4)
+    check(make((3,), 9, 3, own))
+
+
+def test_a_label_that_all_but_vanished_can_come_back() -> None:
+    """From a label e^-200 times as likely as the other, the only way on: what a sum in the exp domain would lose."""
+    unary = torch.tensor([[0.0, -200.0], [0.0, 0.0], [0.0, 0.0]])
+    check(problem(unary.to(DEVICE), torch.tensor([[0.0, -torch.inf], [-torch.inf, 0.0]]).to(DEVICE)))
+    last = torch.tensor([[0.0, -200.0], [0.0, 0.0], [-torch.inf, 0.0]])
+    check(problem(last.to(DEVICE), torch.tensor([[0.0, -torch.inf], [-torch.inf, 0.0]]).to(DEVICE)))
+
+
+@pytest.mark.usefixtures("in_time")
+def test_no_labelling_left() -> None:
+    p = make((2,), 4, 3, ragged=False)
+    p.unary[0, 2] = -torch.inf
+    check(p)
+    log_z, alpha = gpu.forward(*p)
+    assert log_z[0] == -torch.inf
+    assert not gpu.marginals(torch.ones_like(log_z), *p, alpha)[0][0].any()
+
+
+def test_the_cross_entropy_of_a_label_that_does_not_exist_is_nan() -> None:
+    p = make((3,), 4, 3, ragged=False)
+    labels = torch.zeros(3, 4, dtype=torch.int64, device=DEVICE)
+    labels[0, 2], labels[1, 0] = 3, -100
+    assert gpu.cross_entropy(*p, labels)[0].isnan().tolist() == [True, True, False]
+
+
+def test_a_weight_is_read_where_it_lies() -> None:
+    p = make((2, 2), 3, 2)
+    state, known = gpu.forward(*p)[1], gpu.messages(*p)
+    labels = p.unary.argmax(-1)
+    one = torch.ones((), device=DEVICE)
+    for weight in (one.expand(2, 2), torch.arange(4.0, device=DEVICE).view(2, 2).mT):
+        for function, args in (
+            (gpu.marginals, (state, labels)),
+            (gpu.cross_entropy_gradient, (labels, known)),
+        ):
+            got, want = function(weight, *p, *args), function(weight.contiguous(), *p, *args)
+            assert all(map(torch.equal, got, want))
+
+
+def test_the_second_derivative_is_that_of_the_reference() -> None:
+    p = make((2,), 3, 3)
+    edges, weight = torch.randn_like(p.pairwise), torch.ones(2, device=DEVICE)
+    known = reference.messages(*p)
+    want = reference.transport(p.unary, edges, weight, *p, known)
+    for a, b in zip(gpu.transport(p.unary, edges, weight, *p, gpu.messages(*p)), want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_vmap_is_a_batch() -> None:
+    p = make((3,), 3, 2, (3,))
+    got = torch.vmap(gpu.forward)(p.unary, p.pairwise, p.lengths)[0]
+    torch.testing.assert_close(got, gpu.forward(*p)[0])
+    marginals = torch.vmap(
+        lambda u, n: gpu.marginals(n + 0.0, u, p.pairwise[0], n, gpu.forward(u, p.pairwise[0], n)[1])
+    )
+    assert marginals(p.unary, p.lengths)[1].shape == p.pairwise.shape
+    labels = p.unary.argmax(-1)
+    loss, known = torch.vmap(gpu.cross_entropy)(p.unary, p.pairwise, p.lengths, labels)
+    weigh = torch.vmap(gpu.cross_entropy_gradient, in_dims=(0, None, None, None, None, None))
+    weight = torch.eye(3, device=DEVICE)  # the messages are not batched here, and must still be read aright
+    each = weigh(weight, *p, labels, known)
+    torch.testing.assert_close(each[0].sum(0), gpu.cross_entropy_gradient(torch.ones_like(loss), *p, labels, known)[0])
+
+
+def test_operators_say_the_shapes_they_answer_with() -> None:
+    p = make((2,), 3, 2)
+    log_z, alpha = gpu.forward(*p)
+    known = gpu.messages(*p)
+    for name, args in {
+        "chain_forward": (*p, None),
+        "chain_marginals": (log_z, *p, alpha, p.unary.argmax(-1)),
+        "chain_messages": p,
+        "chain_transport": (p.unary, log_z, *p, *known[:2]),
+        "chain_cross_entropy": (*p, p.unary.argmax(-1)),
+        "chain_cross_entropy_gradient": (log_z, *p, p.unary.argmax(-1), *known[:2]),
+        "chain_decode": p,
+    }.items():
+        operator = getattr(torch.ops.equipoise, name).default
+        torch.library.opcheck(operator, tuple(args), test_utils=("test_schema", "test_faketensor"))
+
+
+@on_device
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("own", [(), (4,), "edge"])
+@pytest.mark.parametrize(("length", "m"), [(14, 26), (70, 23), (40, 128)])
+@pytest.mark.parametrize("scale", [1.0, 10.0, 1e3])
+def test_equals_the_reference_on_the_device(length: int, m: int, own: Any, scale: float) -> None:
+    check(make((4,), length, m, own, scale=scale), scale)
+
+
+@on_device
+def test_the_same_input_gives_the_same_bits() -> None:
+    p = make((64,), 30, 26)
+    log_z, alpha = gpu.forward(*p)
+    first, second = (gpu.marginals(log_z, *p, alpha)[1] for _ in range(2))
+    assert torch.equal(first, second)
