@@ -42,14 +42,14 @@ def bench(
         for so_far in chain_bench.run(device, seconds):
             progress.advance(bar)
             report = so_far
+            if json_to is not None:
+                json_to.parent.mkdir(parents=True, exist_ok=True)
+                json_to.write_text(json.dumps(report.to_json(), indent=1) + "\n")
     console.print(_table(report))
     if report.busy:
         console.print(
             f"The machine was busy (load {report.load_before:.1f} at the start): run it again when it is quiet."
         )
-    if json_to is not None:
-        json_to.parent.mkdir(parents=True, exist_ok=True)
-        json_to.write_text(json.dumps(report.to_json(), indent=1) + "\n")
 
 
 def _table(report: chain_bench.Report) -> Table:

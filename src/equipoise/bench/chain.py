@@ -166,8 +166,13 @@ def _compare(
     question: str, size: Size, s: Scores, exact: dict[str, Tensor], seconds: float, wait: Callable[[], None]
 ) -> list[Row]:
     calls: dict[str, Call] = {}
+    rows = []
     for name in importable():
-        answers = PEERS[name][1](s)
+        try:
+            answers = PEERS[name][1](s)
+        except MemoryError as failure:
+            rows.append(Row(question, str(size), name, None, None, None, str(failure)))
+            continue
         if question in answers:
             calls[name] = answers[question]
     warm = measure(calls, 0.0, wait)
@@ -176,7 +181,6 @@ def _compare(
     if isinstance(own, str):
         raise RuntimeError(f"{question} at {size}: {own}")
     ours = statistics.median(own)
-    rows = []
     for name in calls:
         taken = times.get(name, warm[name])
         if isinstance(taken, str):

@@ -10,6 +10,7 @@ users would: from tensors in to gradients out. Libraries that know no marginals 
 """
 
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,7 +84,9 @@ def pytorch_crf(s: Scores) -> dict[str, Call]:
 def torch_struct(s: Scores) -> dict[str, Call]:
     import torch_struct as peer
 
-    mask, m = s.mask, s.unary.shape[-1]
+    mask, (b, length, m) = s.mask, s.unary.shape
+    # Its tree multiplies M x M matrices in the log domain by writing out all M^3 terms, and keeps about 8 such arrays.
+    _make_sure_of(8 * b * (length // 2) * m**3 * s.unary.itemsize, s.unary.device)
     lengths = mask.sum(1)
     places = mask / mask.sum(1, keepdim=True)
 
@@ -113,6 +116,17 @@ def torch_struct(s: Scores) -> dict[str, Call]:
         "marginals": lambda: of_nodes(model().marginals).detach(),
         "marginal": marginal,
     }
+
+
+def _make_sure_of(memory: float, device: torch.device) -> None:
+    """Raise rather than have the system end the whole run."""
+    free = (
+        torch.cuda.mem_get_info()[0]
+        if device.type == "cuda"
+        else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    )
+    if memory > free:
+        raise MemoryError(f"needs about {memory / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
 
 
 def torchcrf_package(s: Scores) -> dict[str, Call]:
