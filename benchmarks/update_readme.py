@@ -32,7 +32,11 @@ def table(report: dict) -> str:
                 if row is None:
                     cells.append("")
                 elif row["times_slower"] is None:
-                    cells.append("fails")
+                    cells.append(
+                        row["note"].split(",")[0].removeprefix("needs about ") + " needed"
+                        if "GiB" in row["note"]
+                        else "fails"
+                    )
                 else:
                     cells.append(f"{row['times_slower']:.{1 if row['times_slower'] < 10 else 0}f}x")
             lines.append(f"| {size} | {name} | {' | '.join(cells)} |")

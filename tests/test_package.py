@@ -1,6 +1,8 @@
 """Promises about the package as a whole: its names, its imports, and that the README's example runs."""
 
 import ast
+import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -64,3 +66,15 @@ def test_the_readme_example_runs_and_is_as_short_as_it_says() -> None:
     code = re.findall(r"```python\n(import torch.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
     exec(compile(code, "README.md", "exec"), {})
+
+
+def test_the_readme_table_is_that_of_the_committed_results() -> None:
+    spec = importlib.util.spec_from_file_location("update_readme", ROOT / "benchmarks" / "update_readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    readme = (ROOT / "README.md").read_text()
+    for name in ("cpu", "h200"):
+        report = json.loads((ROOT / "benchmarks" / "results" / f"{name}-chain.json").read_text())
+        assert script.table(report) in readme
