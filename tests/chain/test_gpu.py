@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from equipoise import ChainCRF, chain
 from equipoise.chain import reference
 from equipoise.chain.problem import Problem, problem
 from equipoise.chain.scoring import marks, score
@@ -249,3 +250,68 @@ def test_the_same_input_gives_the_same_bits() -> None:
     log_z, alpha = gpu.forward(*p)
     first, second = (gpu.marginals(log_z, *p, alpha)[1] for _ in range(2))
     assert torch.equal(first, second)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_what_stands_beyond_the_length_is_not_read() -> None:
+    p = make((3,), 5, 3)
+    spoilt = p._replace(unary=p.unary.masked_fill(~p.valid[..., None], torch.nan))
+    labels = torch.zeros_like(p.unary[..., 0], dtype=torch.int64)
+    weight = torch.ones(3, device=DEVICE)
+    for clean, dirty in zip(answers(p, labels, weight), answers(spoilt, labels - 100 * ~p.valid, weight), strict=True):
+        assert torch.equal(clean, dirty)
+
+
+def answers(p: Problem, labels: Tensor, weight: Tensor) -> list[Tensor]:
+    value, alpha = gpu.forward(*p, labels)
+    loss, known = gpu.cross_entropy(*p, labels)
+    gradient = gpu.cross_entropy_gradient(weight, *p, labels, known)
+    return [value, *gpu.marginals(weight, *p, alpha, labels), loss, known.log_p, *gradient, *gpu.decode(*p)]
+
+
+@pytest.mark.gpu
+@on_device
+@pytest.mark.parametrize("name", ["log_partition", "log_marginals", "edge_marginals", "decode"])
+def test_public_functions_compile_as_one_graph_on_the_device(name: str) -> None:
+    def function(u: Tensor, w: Tensor, n: Tensor) -> Tensor:
+        return chain.decode(u, w, n)[1] if name == "decode" else getattr(chain, name)(u, w, n)
+
+    p = make((4,), 7, 5)
+    inputs = p.unary.requires_grad_(), p.pairwise.reshape(5, 5).requires_grad_()
+    got, want = (f(*inputs, p.lengths) for f in (torch.compile(function, fullgraph=True), function))
+    torch.testing.assert_close(got, want)
+    for a, b in zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (got, want)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+@on_device
+def test_second_derivatives_on_the_device() -> None:
+    p = make((4,), 7, 5)
+    hessians = []
+    for u, w, n in (
+        (p.unary, p.pairwise, p.lengths),
+        (p.unary.cpu().double(), p.pairwise.cpu().double(), p.lengths.cpu()),
+    ):
+        u, w = u.clone().requires_grad_(), w.reshape(5, 5).clone().requires_grad_()
+        first = torch.autograd.grad(chain.log_partition(u, w, n).sum(), (u, w), create_graph=True)
+        hessians.append(torch.autograd.grad(sum(x.square().sum() for x in first), (u, w)))
+    for a, b in zip(*hessians, strict=True):
+        torch.testing.assert_close(a.cpu().double(), b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@on_device
+def test_a_module_that_decodes_can_be_exported_on_the_device() -> None:
+    class Decoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.crf = ChainCRF(5)
+
+        def forward(self, unary: Tensor, mask: Tensor) -> Tensor:
+            return self.crf.decode(unary, mask)
+
+    p = make((4,), 7, 5)
+    decoder = Decoder().to(DEVICE)
+    program = torch.export.export(decoder, (p.unary, p.valid))
+    assert torch.equal(program.module()(p.unary, p.valid), decoder(p.unary, p.valid))
