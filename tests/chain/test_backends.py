@@ -7,10 +7,15 @@ from hypothesis import strategies as st
 from strategies import Chain, chains
 
 from equipoise import chain
-from equipoise.chain import backends, exponential, reference
+from equipoise.chain import backends, compiler, exponential, reference
 from equipoise.chain.problem import problem
 
-OTHERS = [name for name in backends.BACKENDS if name != "reference"]
+NO_COMPILER = pytest.mark.skipif(compiler.library(torch.float64) is None, reason="needs a C compiler")
+OTHERS = [
+    pytest.param(name, marks=NO_COMPILER if name == "compiled" else ())
+    for name in backends.BACKENDS
+    if name not in ("reference", "gpu")
+]
 
 
 @pytest.mark.parametrize("name", OTHERS)

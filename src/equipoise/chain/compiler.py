@@ -47,7 +47,11 @@ def library(dtype: torch.dtype) -> ctypes.CDLL | None:
             logger.warning("%s failed: chains on the CPU run in plain PyTorch, much slower\n%s", compiler, error)
             return None
         logger.info("compiled %s in %.1f s, once", path, time.perf_counter() - start)
-    return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as failure:
+        logger.warning("%s cannot be loaded: chains on the CPU run in plain PyTorch, much slower\n%s", path, failure)
+        return None
 
 
 def _compile(compiler: str, types: list[str], path: Path) -> str:
@@ -57,11 +61,14 @@ def _compile(compiler: str, types: list[str], path: Path) -> str:
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             made = Path(scratch, path.name)
             command = [*compiler.split(), *FLAGS, *target, *types, str(SOURCES[0]), "-o", str(made), "-lm"]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode == 0:
+            try:
+                result = subprocess.run(command, capture_output=True, text=True, check=False)
+            except OSError as failure:
+                return str(failure)
+            if result.returncode == 0 and made.exists():
                 made.replace(path)
                 return ""
-        error = error or result.stderr
+        error = error or result.stderr or f"exit status {result.returncode}, and not a word"
     return error
 
 
