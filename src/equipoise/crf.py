@@ -54,7 +54,8 @@ class ChainCRF(nn.Module):
         boundaries: also learn a score for each label in the first and in the last place.
         validate: whether to look at values: NaN in scores, labels out of range or against the constraints, sequences
             without an allowed labelling. None looks wherever that does not mean waiting for a device, True always,
-            False never. On a device left unchecked, such input shows as an infinite or NaN loss.
+            False never. Left unchecked, such input shows as an infinite or NaN loss, or, where gold labels break the
+            constraints but each is possible by itself, under `marginal` not at all.
         generator: for the initial values. Pairwise and boundary scores start as normal with deviation 0.1: enough to
             tell labels apart, too little to outvote a net.
 

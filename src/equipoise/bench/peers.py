@@ -96,7 +96,7 @@ def torch_struct(s: Scores) -> dict[str, Call]:
         potentials = s.pairwise.mT + s.unary[:, 1:, :, None] + first[:, :, None, :]
         return peer.LinearChainCRF(potentials.contiguous(), lengths=lengths)
 
-    def gold(parts: Any) -> Tensor:
+    def gold() -> Tensor:
         return peer.LinearChainCRF.struct.to_parts(s.labels, m, lengths=lengths).type_as(s.unary)
 
     def of_nodes(edges: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def torch_struct(s: Scores) -> dict[str, Call]:
         return labels
 
     return {
-        "likelihood": lambda: s.gradient(-model().log_prob(gold(None)).sum()),
+        "likelihood": lambda: s.gradient(-model().log_prob(gold()).sum()),
         "decode": decode,
         "marginals": lambda: of_nodes(model().marginals).detach(),
         "marginal": marginal,

@@ -24,11 +24,6 @@ CHUNK_STEPS = 128  # the fewest positions in a chunk, so that preparing its matr
 WORTH_THREADS = 200_000  # multiplications; with fewer, starting threads takes longer than the work
 
 
-def serves(unary: Tensor) -> bool:
-    """Whether these scores are on the CPU, and a C compiler is at hand."""
-    return unary.device.type == "cpu" and library(unary.dtype) is not None
-
-
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
     batch = Batch(unary, pairwise, lengths, labels)
     log_z, alpha = batch.empty(), batch.empty(batch.length, batch.width)

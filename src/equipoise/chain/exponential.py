@@ -18,7 +18,7 @@ from torch import Tensor
 from . import reference
 from .problem import positions
 from .reference import Messages, decode
-from .scoring import marks, mean_loss, measured_from
+from .scoring import marks, mean_loss, mean_loss_gradient, measured_from
 
 __all__ = [
     "cross_entropy",
@@ -86,7 +86,7 @@ def marginals(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of sum_b weight_b log Z_b, or with labels of weight_b (log Z_b - F_b), as (unary, pairwise)."""
     matrix, _ = _exp(pairwise)
-    b, onward, _ = _backward(unary, matrix, lengths)
+    b, onward = _backward(unary, matrix, lengths)
     exists = positions(unary, lengths)
     p = alpha * b
     total = p.sum(-1, keepdim=True)
@@ -106,7 +106,7 @@ def marginals(
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     """log p, a and b."""
     _, a = forward(unary, pairwise, lengths)
-    b, _, _ = _backward(unary, _exp(pairwise)[0], lengths)
+    b, _ = _backward(unary, _exp(pairwise)[0], lengths)
     log_p, _ = reference.normalize(a.log() + b.log())
     return Messages(log_p.masked_fill(~positions(unary, lengths)[..., None], 0), a, b)
 
@@ -159,8 +159,7 @@ def cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
 ) -> tuple[Tensor, Tensor]:
     """As `reference.cross_entropy_gradient`."""
-    nodes = -marks(labels, unary, lengths) / lengths.clamp(min=1)[..., None, None]
-    return transport(nodes, None, weight, unary, pairwise, lengths, known)[:2]
+    return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, known)[:2]
 
 
 def _exp(pairwise: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,8 +168,8 @@ def _exp(pairwise: Tensor) -> tuple[Tensor, Tensor]:
     return (pairwise - top).exp(), top[..., 0, 0]
 
 
-def _backward(unary: Tensor, matrix: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """b, onward_t = X_t * b_t, and X, each (*batch, L, M)."""
+def _backward(unary: Tensor, matrix: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """b and onward_t = X_t * b_t, each (*batch, L, M)."""
     scores = (unary - unary.amax(-1, keepdim=True)).exp()
     b = torch.ones_like(scores[..., 0, :])
     steps = [b]
@@ -179,7 +178,7 @@ def _backward(unary: Tensor, matrix: Tensor, lengths: Tensor) -> tuple[Tensor, T
         b = torch.where((t + 1 < lengths)[..., None], new / new.amax(-1, keepdim=True), 1)
         steps.append(b)
     b = torch.stack(steps[::-1], -2)
-    return b, scores * b, scores
+    return b, scores * b
 
 
 def _right(row: Tensor, matrix: Tensor, t: int) -> Tensor:

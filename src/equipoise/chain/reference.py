@@ -4,8 +4,8 @@
     beta_t(i)  = log p(x_{t+1}..x_L | y_t = i) + c = norm_i [ log sum_j exp(W(i, j) + U_{t+1}(j) + beta_{t+1}(j)) ]
     log p_t    = norm(alpha_t + beta_t),    log Z = the sum of what alpha's normalisations took out
 
-Messages are normalised at every step. Without that they grow with t, and in float32 the marginals, which are
-differences of messages, are off by 180 % at L = 1024; with it they are right to 1e-5.
+Messages are normalised at every step. Without that they grow with t, and the marginals are small differences of large
+numbers: at L = 1024 the float32 gradient of the marginal loss is then off by 16 %; with it, by 2e-6.
 
 Gradients need no differentiation of these loops. Given the scores, the labels form a Markov chain with kernels
 
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from .problem import IGNORE, positions
-from .scoring import marks, mean_loss, measured_from, score
+from .scoring import marks, mean_loss, mean_loss_gradient, measured_from, score
 
 
 class Messages(NamedTuple):
@@ -175,8 +175,7 @@ def cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
 ) -> tuple[Tensor, Tensor]:
     """The gradient of sum_b weight_b times the above, as (unary, pairwise)."""
-    nodes = -marks(labels, unary, lengths) / lengths.clamp(min=1)[..., None, None]
-    return transport(nodes, None, weight, unary, pairwise, lengths, known)[:2]
+    return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, known)[:2]
 
 
 def log_step_right(unary: Tensor, pairwise: Tensor, beta: Tensor, t: int) -> Tensor:

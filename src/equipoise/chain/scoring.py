@@ -37,6 +37,11 @@ def mean_loss(log_p: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
     return -picked.masked_fill(~valid, 0).sum(-1) / lengths.clamp(min=1)
 
 
+def mean_loss_gradient(log_p: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+    """Of `mean_loss`, with respect to log_p: -1/L at each label."""
+    return -marks(labels, log_p, lengths) / lengths.clamp(min=1)[..., None, None]
+
+
 def measured_from(labels: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Unary scores such that `labels` score 0 and all else what it scored above them; where that cannot be, +inf.
 
