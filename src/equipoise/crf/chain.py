@@ -1,6 +1,6 @@
-"""The modules a user puts on top of a net. They own parameters; the mathematics is in `chain` and `objectives`.
+"""The linear-chain CRF layer (§4.1). It owns parameters; the mathematics is in `chain` and `objectives`.
 
-energy of a chain:  F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
+F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 (U', W') = scaling(U, W);  what the constraints forbid scores -inf
 """
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import chain, diagnosis, objectives
-from .chain.problem import (
+from .. import chain, diagnosis, objectives
+from ..chain.problem import (
     IGNORE,
     check_device,
     check_label_values,
@@ -20,9 +20,9 @@ from .chain.problem import (
     readable,
     whole,
 )
-from .constraints import Constraints
-from .masking import Kept, keep
-from .scaling import Fixed, Scaling, ratio
+from ..constraints import Constraints
+from ..masking import Kept, keep
+from ..scaling import Fixed, Scaling, ratio
 
 OBJECTIVES = {
     "likelihood": objectives.likelihood,
