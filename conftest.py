@@ -7,3 +7,4 @@ if find_spec("jax") is None:
     collect_ignore_glob += ["src/equipoise/bench/jax_peer.py"]
 if find_spec("triton") is None:
     collect_ignore_glob += [f"src/equipoise/chain/{name}.py" for name in ("gpu", "scan", "triton_*")]
+    collect_ignore_glob += ["src/equipoise/nets/triton_*.py"]

@@ -207,7 +207,7 @@ def test_validate_looks_at_scores_in_decoding() -> None:
             "constraints.transitions must be boolean of shape (3, 3)",
         ),
         (lambda c, u, y: ChainCRF(5, constraints=BIO).loss(u, y, objective="mean_field"), ValueError, "cannot honour"),
-        (lambda c, u, y: scaling.Fixed(0.0), ValueError, "alpha must be positive, got 0.0"),
+        (lambda c, u, y: scaling.Fixed(0.0), ValueError, "alpha must be a positive number, or one a replica, got 0.0"),
     ],
 )
 def test_bad_input(call, error, message: str) -> None:

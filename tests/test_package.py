@@ -12,8 +12,8 @@ import equipoise
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "equipoise"
-LAYERS = ["chain", "gaussian", "objectives", "constraints", "scaling", "masking", "diagnosis", "crf", "compat"]
-LAYERS += ["recipe", "nets", "tasks", "training", "experiments", "bench", "cli"]
+LAYERS = ["data", "chain", "gaussian", "objectives", "constraints", "scaling", "masking", "diagnosis", "crf", "compat"]
+LAYERS += ["recipe", "nets", "tasks", "training", "experiments", "bench", "cli_data", "cli"]
 
 
 def test_public_names() -> None:

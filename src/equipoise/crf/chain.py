@@ -4,6 +4,8 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 (U', W') = scaling(U, W);  what the constraints forbid scores -inf
 """
 
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,7 +24,7 @@ from ..chain.problem import (
 )
 from ..constraints import Constraints
 from ..masking import Kept, keep
-from ..scaling import Fixed, Scaling, ratio
+from ..scaling import Fixed, Online, Scaling, ratio
 
 OBJECTIVES = {
     "likelihood": objectives.likelihood,
@@ -106,19 +108,8 @@ class ChainCRF(nn.Module):
 
     def loss(self, unary: Tensor, labels: Tensor, mask: Tensor | None = None, objective: str = "marginal") -> Tensor:
         """The mean loss over sequences, a scalar; objective is likelihood, marginal, margin or mean_field."""
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
-        if objective == "mean_field" and self.allowed_transitions is not None:
-            raise ValueError("mean_field treats labels as independent and cannot honour constraints; use 'marginal'")
-        self._check_shapes(unary, mask)
-        check_labels(unary, labels)
-        mask = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
-        kept = self._keep(unary, mask)
-        if self._looks(labels):
-            check_label_values(unary, labels, mask)
-        unary, labels = kept.compact(unary), kept.compact(labels)
-        if (rules := self._rules()) is not None and self._looks(labels):
-            diagnosis.check_gold(rules, labels, kept)
+        self._check_objective(objective)
+        unary, labels, kept = self._supervised(unary, labels, mask)
         energy = self._energy(unary, kept.lengths)
         losses = OBJECTIVES[objective](energy.unary, energy.pairwise, labels, energy.lengths)
         if self._looks(losses):
@@ -174,6 +165,46 @@ class ChainCRF(nn.Module):
         unary, pairwise = self.scaling(kept.compact(unary), self.pairwise, kept.lengths)
         return ratio(unary, pairwise, kept.lengths)
 
+    @torch.no_grad()
+    def rebalance(self, batches: Iterable[Sequence[Tensor]], objective: str = "marginal") -> Tensor:
+        """Search the factor alpha anew, as `scaling.Online` wants it after each epoch (Algorithm 1), and return it.
+
+        `batches` yields (unary, labels) or (unary, labels, mask) of training data, until there are as many sequences
+        as the method's `subset` wants. All factors of the grid are tried on a batch in one call.
+
+        >>> crf = ChainCRF(num_labels=3, scaling=Online(subset=2))
+        >>> crf.rebalance([(torch.tensor([[[9.0, 0.0, 0.0]], [[9.0, 0.0, 0.0]]]), torch.tensor([[0], [1]]))])
+        tensor(0.0625)
+        """
+        method = self.scaling
+        if not isinstance(method, Online):
+            raise TypeError(f"rebalance needs scaling=Online(...), but this layer has {type(method).__name__}")
+        self._check_objective(objective)
+        seen: list[tuple[Tensor, Tensor, Kept]] = []
+        count = 0
+        for batch in batches:
+            seen.append(self._supervised(*batch))
+            count += seen[-1][2].lengths.numel()
+            if count >= method.subset:
+                break
+        if count < method.subset:
+            warnings.warn(
+                f"the search wants {method.subset} sequences, got {count}: alpha rests on those", stacklevel=3
+            )
+
+        def losses(alpha: Tensor) -> Tensor:
+            total = torch.zeros_like(alpha)
+            for unary, labels, kept in seen:
+                tried = alpha.reshape(-1, *(1,) * unary.ndim) * unary
+                energy = self._assemble(tried, self.pairwise, kept.lengths.expand(tried.shape[:-2]))
+                labels = labels.expand(tried.shape[:-1])
+                total = total + OBJECTIVES[objective](energy.unary, energy.pairwise, labels, energy.lengths).sum(
+                    tuple(range(1, unary.ndim - 1))
+                )
+            return total
+
+        return method.choose(losses, count)
+
     def extra_repr(self) -> str:
         return f"{self.num_labels}, boundaries={self.start is not None}, constrained={self._rules() is not None}"
 
@@ -202,8 +233,31 @@ class ChainCRF(nn.Module):
             chain.check(kept.compact(unary), self.pairwise, lengths=kept.lengths)
         return self._energy(kept.compact(unary), kept.lengths), kept
 
+    def _supervised(self, unary: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Kept]:
+        """Unary scores and labels, checked, and compacted to the positions that are on."""
+        self._check_shapes(unary, mask)
+        check_labels(unary, labels)
+        mask = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
+        kept = self._keep(unary, mask)
+        if self._looks(labels):
+            check_label_values(unary, labels, mask)
+        unary, labels = kept.compact(unary), kept.compact(labels)
+        if (rules := self._rules()) is not None and self._looks(labels):
+            diagnosis.check_gold(rules, labels, kept)
+        return unary, labels, kept
+
+    def _check_objective(self, objective: str) -> None:
+        if objective not in OBJECTIVES:
+            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        if objective == "mean_field" and self.allowed_transitions is not None:
+            raise ValueError("mean_field treats labels as independent and cannot honour constraints; use 'marginal'")
+
     def _energy(self, unary: Tensor, lengths: Tensor) -> Potentials:
         unary, pairwise = self.scaling(unary, self.pairwise, lengths)
+        return self._assemble(unary, pairwise, lengths)
+
+    def _assemble(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Potentials:
+        """Scores in balance, with boundaries added and what is forbidden at -inf."""
         place = torch.arange(unary.shape[-2], device=unary.device)[:, None]
         first, last = place == 0, place == lengths[..., None, None] - 1
         if self.start is not None and self.end is not None:

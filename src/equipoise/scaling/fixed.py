@@ -3,16 +3,20 @@
 import torch
 from torch import Tensor
 
-from .method import Norms, Scaling
+from .method import Norms, Scaling, positive
 
 
 class Fixed(Scaling):
-    """Multiply the unary part by a constant.
+    """Multiply the unary part by a constant, or by one a replica.
 
     >>> unary, pairwise = Fixed(alpha=0.25)(torch.ones(2, 3), torch.ones(3, 3))
     >>> unary[0], pairwise[0]
     (tensor([0.2500, 0.2500, 0.2500]), tensor([1., 1., 1.]))
     """
+
+    def __init__(self, alpha: float | Tensor = 1.0) -> None:
+        super().__init__()
+        self.register_buffer("alpha", positive("alpha", alpha))
 
     def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
         return self.alpha, torch.ones_like(self.alpha)

@@ -18,16 +18,13 @@ Norms = Callable[[], tuple[Tensor, Tensor]]
 
 
 class Scaling(nn.Module):
-    """A method with a factor `alpha` on the unary part, kept in a buffer so that a checkpoint carries it.
+    """A way to put unary and pairwise scores in balance.
 
-    alpha is a number, or one a replica, (E,): then unary, and norms, have replicas as their first dimension.
+    `alpha` is the weight of the unary part beside the pairwise part: a number, or one a replica, (E,). With replicas,
+    they are the first dimension of the scores, and of the norms.
     """
 
     alpha: Tensor
-
-    def __init__(self, alpha: float | Tensor = 1.0) -> None:
-        super().__init__()
-        self.register_buffer("alpha", positive("alpha", alpha))
 
     def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
         """The factors of U and of W: numbers, one a replica, or one an example."""
@@ -47,11 +44,16 @@ class Scaling(nn.Module):
         return self.penalty_of(_measure(unary, pairwise, lengths)).mean().to(unary.dtype)
 
     def extra_repr(self) -> str:
-        return f"alpha={self.alpha.tolist():g}" if self.alpha.ndim == 0 else f"alpha of {len(self.alpha)} replicas"
+        return f"alpha={self.alpha.item():g}" if self.alpha.ndim == 0 else f"alpha of {len(self.alpha)} replicas"
 
 
 def multiply(factor: Tensor, x: Tensor) -> Tensor:
-    """factor * x, where the factor's dimensions are the first ones of x."""
+    """factor * x, where the factor's dimensions are the first ones of x.
+
+    >>> multiply(torch.tensor([1.0, 10.0]), torch.ones(2, 3))
+    tensor([[ 1.,  1.,  1.],
+            [10., 10., 10.]])
+    """
     if factor.ndim > x.ndim:
         raise ValueError(f"a factor of shape {tuple(factor.shape)} does not fit scores of shape {tuple(x.shape)}")
     return leading(factor, x.ndim) * x
@@ -59,15 +61,43 @@ def multiply(factor: Tensor, x: Tensor) -> Tensor:
 
 def leading(x: Tensor, ndim: int) -> Tensor:
     """x with dimensions of size 1 appended until there are `ndim`: what it says holds for all that follows."""
-    return x.reshape(*x.shape, *(1,) * (ndim - x.ndim))
+    return x[(..., *(None,) * (ndim - x.ndim))]
+
+
+def divide(factor: Tensor, norm: Tensor) -> Tensor:
+    """factor / norm, the factor's dimensions being the first ones of norm; where the norm is 0, factor.
+
+    Scores that are all 0 stay 0, and keep a finite gradient by which to leave 0.
+    """
+    return leading(factor, max(norm.ndim, factor.ndim)) / torch.where(norm > 0, norm, 1)
 
 
 def positive(name: str, value: float | Tensor) -> Tensor:
     value = torch.as_tensor(value, dtype=torch.get_default_dtype())
-    if not bool((value > 0).all()) or not bool(value.isfinite().all()):
-        raise ValueError(f"{name} must be positive, got {value.tolist()}")
+    if value.ndim > 1 or not bool((value > 0).all()) or not bool(value.isfinite().all()):
+        raise ValueError(f"{name} must be a positive number, or one a replica, got {value.tolist()}")
     return value
 
 
 def _measure(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Norms:
-    return lambda: (mean_abs(unary, lengths), mean_abs(pairwise))
+    def norms() -> tuple[Tensor, Tensor]:
+        u, w = mean_abs(unary, lengths), mean_abs(pairwise)
+        check_norms(u, w)
+        return u, w
+
+    return norms
+
+
+def check_norms(u: Tensor, w: Tensor) -> None:
+    """Raise if a part is 0 throughout, where that can be seen without waiting for a device."""
+    for name, norm in (("unary", u), ("pairwise", w)):
+        if norm.device.type == "cpu" and not torch.compiler.is_compiling() and _has_zero(norm):
+            raise ValueError(
+                f"{name} scores are all 0 in at least one example, so their size cannot be divided by; start them at "
+                f"small random values (ChainCRF does: normal, deviation 0.1)"
+            )
+
+
+def _has_zero(norm: Tensor) -> bool:
+    inside_transform = torch._C._functorch.is_functorch_wrapped_tensor(norm)
+    return not inside_transform and norm.numel() > 0 and float(norm.detach().min()) == 0

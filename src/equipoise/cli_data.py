@@ -1,0 +1,197 @@
+"""The commands `equipoise data list | download | verify`.
+
+They end with 0 if all is well, 1 if something failed or is wrong, 2 if they were called wrongly, 130 after Ctrl-C.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+from rich.text import Text
+
+from .data.checking import FileState
+from .data.errors import DataError, UnknownDatasetError
+from .data.folder import data_folder, present, verify
+from .data.obtain import Obtained, obtain
+from .data.registry import DATASETS, Dataset, dataset
+
+data = tyro.extras.SubcommandApp()
+
+Json = Annotated[bool, tyro.conf.arg(name="json"), tyro.conf.FlagCreatePairsOff]
+Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")]
+
+
+@data.command(name="list")
+def data_list(data_dir: Path | None = None, as_json: Json = False) -> None:
+    """What data sets there are, from where and on what terms, and which are in the data folder.
+
+    Args:
+        data_dir: The data folder; else EQUIPOISE_DATA, else the user's own.
+        as_json: Print JSON.
+    """
+    if as_json:
+        return _print_json({"folder": str(data_folder(data_dir)), "datasets": [_entry(d, data_dir) for d in _all()]})
+    console = Console()
+    console.print(f"Data folder: {data_folder(data_dir)}", highlight=False, soft_wrap=True)
+    table = Table("name", "here", "what, from where, on what terms", show_lines=True)
+    for each in _all():
+        about = Text(f"{each.title}\n{each.page}\nterms: {each.terms}", overflow="fold")
+        table.add_row(each.name, _here(each, data_dir), about)
+    console.print(table)
+    return None
+
+
+@data.command(name="download")
+def data_download(
+    names: Names,
+    /,
+    data_dir: Path | None = None,
+    agree: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    keep_mismatched: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    as_json: Json = False,
+) -> None:
+    """Download data sets from their publishers, check them and unpack them.
+
+    Ctrl-C keeps what has come; the same command goes on from there.
+
+    Args:
+        names: Which ones: conll2000, glove, senna, horses (ocr is inside the package), or all.
+        data_dir: The data folder; else EQUIPOISE_DATA, else the user's own.
+        agree: You have read the terms of the publishers who ask for consent, and agree (senna).
+        keep_mismatched: Keep files that are not the known ones, as when a publisher has changed them.
+        as_json: Print JSON.
+    """
+    wanted = _named(names, [each.name for each in _all() if not each.packaged and (agree or not each.must_agree)])
+    done: list[Obtained] = []
+    failed: dict[str, str] = {}
+    err = Console(stderr=True)
+    with _bars(err) as progress:
+        for each in wanted:
+            try:
+                report = _reporter(progress, each.name)
+                done.append(obtain(each.name, data_dir, agree=agree, keep_mismatched=keep_mismatched, progress=report))
+            except DataError as failure:
+                failed[each.name] = f"{failure}" + "; if you do, say --agree" * (each.must_agree and not agree)
+            except KeyboardInterrupt:
+                progress.stop()
+                _say(err, f"Stopped. What has come of {each.name} is kept: the same command goes on from there.")
+                sys.exit(130)
+    if as_json:
+        _print_json({"obtained": [_outcome(each) for each in done], "failed": failed})
+    else:
+        for each_done in done:
+            _tell(Console(), each_done)
+    for failure_line in failed.values():
+        _say(err, failure_line)
+    if failed:
+        sys.exit(1)
+
+
+@data.command(name="verify")
+def data_verify(names: Names = (), /, data_dir: Path | None = None, as_json: Json = False) -> None:
+    """Check the files in the data folder against the digests known.
+
+    Args:
+        names: Which data sets; if none is named, those of which something is there.
+        data_dir: The data folder; else EQUIPOISE_DATA, else the user's own.
+        as_json: Print JSON.
+    """
+    here = [each.name for each in _all() if each.packaged or present(each.name, data_dir).found]
+    states = {each.name: verify(each.name, data_dir) for each in (_named(names, here) if names else map(dataset, here))}
+    if as_json:
+        _print_json({name: [_state(state) for state in each] for name, each in states.items()})
+    else:
+        console = Console()
+        for name, each in states.items():
+            _say(console, f"{name}: {_summary(each)}")
+            for state in each:
+                if state.state != "ok":
+                    _say(console, f"  {state.path}: {state.state}{', ' * bool(state.detail)}{state.detail}")
+    if not all(state.right for each in states.values() for state in each):
+        sys.exit(1)
+
+
+def _all() -> list[Dataset]:
+    return list(DATASETS.values())
+
+
+def _named(names: tuple[str, ...], everything: list[str]) -> list[Dataset]:
+    """The data sets named, or the end with status 2."""
+    if not names:
+        _say(Console(stderr=True), f"name at least one data set, or all: {', '.join(DATASETS)}")
+        sys.exit(2)
+    try:
+        return [dataset(name) for name in (everything if "all" in names else dict.fromkeys(names))]
+    except UnknownDatasetError as failure:
+        _say(Console(stderr=True), str(failure))
+        sys.exit(2)
+
+
+def _entry(each: Dataset, data_dir: Path | None) -> dict[str, Any]:
+    some = present(each.name, data_dir)
+    about = {
+        key: getattr(each, key) for key in ("name", "title", "page", "citation", "terms", "packaged", "must_agree")
+    }
+    sources = [{"url": s.url, "size": s.size, "sha256": s.sha256} for s in each.sources]
+    return {**about, "sources": sources, "unknown": list(each.unknown), **asdict(some), "complete": some.complete}
+
+
+def _here(each: Dataset, data_dir: Path | None) -> str:
+    some = present(each.name, data_dir)
+    if each.packaged:
+        return "in the package"
+    return "yes" if some.complete else f"{some.found} of {some.wanted} files" if some.found else "no"
+
+
+def _state(state: FileState) -> dict[str, str]:
+    return {"path": str(state.path), "state": state.state, "detail": state.detail}
+
+
+def _outcome(each: Obtained) -> dict[str, Any]:
+    files = [_state(state) for state in each.files]
+    return {"name": each.name, "fetched": each.fetched, "notes": list(each.notes), "files": files}
+
+
+def _summary(states: list[FileState]) -> str:
+    counts = {state.state: 0 for state in states}
+    for state in states:
+        counts[state.state] += 1
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing there"
+
+
+def _tell(console: Console, each: Obtained) -> None:
+    _say(console, f"{each.name}: {'downloaded' if each.fetched else 'was there already'}, {_summary(list(each.files))}")
+    for note in each.notes:
+        _say(console, f"  {note}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")
+
+
+def _bars(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal)
+
+
+def _reporter(progress: Progress, name: str) -> Callable[[str, int, int | None], None]:
+    """One bar for each thing that is done for a data set."""
+    bars: dict[str, Any] = {}
+
+    def report(what: str, done: int, total: int | None) -> None:
+        if what not in bars:
+            bars[what] = progress.add_task(f"{name}: {what}", total=total)
+        progress.update(bars[what], completed=done, total=total)
+
+    return report

@@ -1,0 +1,1 @@
+"""The nets of §6.1, each for E replicas at once."""

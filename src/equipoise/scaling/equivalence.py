@@ -1,0 +1,49 @@
+"""A factor on the last layer is an initial scale and a learning rate (Appendix C).
+
+    alpha V phi(X) trained with learning rate eta   =   V' phi(X) with V' = alpha V at the start and rate alpha^2 eta
+
+under SGD, with or without momentum. So whoever gives the layer below their CRF a learning rate of its own is setting
+alpha by hand; and a user who cannot change the model can have alpha by the optimiser alone. Weight decay follows: the
+decayed rate eta * decay must stay as it was, so the layer's decay is divided by alpha^2. Adam divides by the size of
+the gradient, so for it the rate is alpha * eta and the equality holds up to its epsilon.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@torch.no_grad()
+def absorb(
+    model: nn.Module, layer: nn.Module, alpha: float, *, lr: float, weight_decay: float = 0.0, adam: bool = False
+) -> list[dict[str, Any]]:
+    """Make `layer` alpha times larger in place, and return parameter groups that train as a factor alpha on it would.
+
+    Args:
+        model: all that is trained, the layer included.
+        layer: the last layer, linear in its parameters (weight and bias).
+        alpha: the factor to replace.
+        lr: the learning rate of everything else.
+        weight_decay: that of everything else.
+        adam: whether the groups are for an optimiser that divides by the gradient's size.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> groups = absorb(net, net[2], alpha=4.0, lr=0.01)
+    >>> [(len(group["params"]), group["lr"]) for group in groups]
+    [(2, 0.01), (2, 0.16)]
+    """
+    if not alpha > 0:
+        raise ValueError(f"alpha must be positive, got {alpha}")
+    own = {id(parameter) for parameter in layer.parameters()}
+    everything = {id(parameter) for parameter in model.parameters()}
+    if not own or not own <= everything:
+        raise ValueError("layer must be a part of model, and have parameters")
+    for parameter in layer.parameters():
+        parameter.mul_(alpha)
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in own]
+    faster = alpha if adam else alpha**2
+    return [
+        {"params": rest, "lr": lr, "weight_decay": weight_decay},
+        {"params": list(layer.parameters()), "lr": lr * faster, "weight_decay": weight_decay / faster},
+    ]

@@ -1,0 +1,267 @@
+"""Train many recipes at once: every seed, fold, learning rate and scheme of a net is a replica in one stack.
+
+    for each phase:   stack the replicas that have it
+        each epoch:   all batches; search alpha (online); validate; cut rates; replicas that are finished leave
+    then:             test each with the parameters that did best on validation
+
+A replica draws its random numbers from its own seed and fold, so it does not matter in whose company it trains. One
+alone is a stack of one.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .. import tasks
+from ..recipe import Recipe
+from ..tasks import Parameters, Split, Task
+from . import optimizers, plan
+from .checkpoint import Journal
+from .phases import phases
+from .replica import Epoch, Replica, Run
+from .stack import ALPHA, SCALES, Stack
+from .steps import Stepper
+
+Watch = Callable[[Sequence[Replica]], None]
+"""Is shown the replicas of the stack in training, after each epoch."""
+
+Done = Callable[[Run, Parameters], None]
+"""Is given each finished run, and its parameters (without the dimension of replicas)."""
+
+STACK_SIZE = {"cpu": 8, "cuda": 512}
+COMPACT = 0.85
+"""On a GPU a stack is made anew when it has shrunk to this share: recording its step again takes a while."""
+
+
+def train(
+    recipes: Sequence[Recipe],
+    *,
+    device: torch.device | str = "cpu",
+    stack_size: int | None = None,
+    precision: str = "float32",
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 0.0,
+    watch: Watch | None = None,
+    done: Done | None = None,
+) -> list[Run]:
+    """Train every recipe, and return the runs in the same order.
+
+    Args:
+        recipes: any mixture of schemes, objectives, seeds, folds and rates; those that can be are trained together.
+        device: where.
+        stack_size: how many replicas at once, at most.
+        precision: of the nets' matrix products: "float32"; "tf32", inputs rounded to 10 bits, on GPUs that have it; or
+            "bfloat16", to 7 bits. Parameters, scores and losses are float32 in any case.
+        checkpoint: a file to save all progress in. If it is there, training goes on from it.
+        checkpoint_seconds: save at the end of an epoch, but no more often than this.
+        watch: is shown progress.
+        done: is given each run as soon as it is finished.
+
+    >>> (run,) = train([Recipe("ocr", scheme="learned", max_epochs=20)])  # doctest: +SKIP
+    >>> f"{run.test:.3f}"  # doctest: +SKIP
+    '0.972'
+    """
+    with _products(precision):
+        return _Trainer(
+            list(recipes),
+            torch.device(device),
+            stack_size,
+            precision == "bfloat16",
+            Journal(checkpoint, checkpoint_seconds),
+            watch,
+            done,
+        ).run()
+
+
+class _Trainer:
+    def __init__(
+        self,
+        recipes: list[Recipe],
+        device: torch.device,
+        stack_size: int | None,
+        half: bool,
+        journal: Journal,
+        watch: Watch | None,
+        done: Done | None,
+    ) -> None:
+        self.recipes, self.device, self.journal, self.watch, self.done = recipes, device, journal, watch, done
+        self.half = half
+        self.tasks: dict[tuple[str, str], Task] = {}
+        self.splits: dict[tuple[str, int, int], Split] = {}
+        self.stack_size = stack_size or STACK_SIZE.get(device.type, 8)
+        for recipe in recipes:
+            _check(recipe, self.split(recipe))
+        self.progress = journal.resume(recipes)
+
+    def run(self) -> list[Run]:
+        for depth in range(max((len(phases(recipe)) for recipe in self.recipes), default=0)):
+            for members in plan.stacks(self.recipes, depth, self._size):
+                self._train(members, depth)
+            if depth == 0:
+                self._copy_twins()
+        self.journal.clear()
+        return [self.progress.runs[i] for i in range(len(self.recipes))]
+
+    def task(self, recipe: Recipe) -> Task:
+        key = recipe.task, recipe.net
+        if key not in self.tasks:
+            self.tasks[key] = tasks.load(*key, self.device)
+        return self.tasks[key]
+
+    def split(self, recipe: Recipe) -> Split:
+        key = recipe.task, recipe.fold, recipe.seed
+        if key not in self.splits:
+            self.splits[key] = self.task(recipe).split(recipe.fold, recipe.seed)
+        return self.splits[key]
+
+    def _size(self, recipe: Recipe) -> int:
+        return self.stack_size if self.task(recipe).stackable else 1
+
+    def _train(self, members: list[int], depth: int) -> None:
+        """Bring the members through their phase, and test those for whom it was the last."""
+        progress = self.progress
+        if set(progress.members) & set(members):
+            members = progress.members  # a stack that a checkpoint has caught in training
+        members = [i for i in members if progress.replicas[i].depth == depth and i not in progress.runs]
+        if members:
+            stack = self._stack(members)
+            stepper = Stepper(stack)
+        while members:
+            self._epoch(stack, stepper)
+            left = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
+            if self._shrinks(len(left), len(members)):
+                self._leave(stack, members)
+                stack, members = stack.take(left), [members[place] for place in left]
+                stepper = Stepper(stack)
+            progress.members = members
+            self.journal.write(progress, stack.tensors())
+            if self.watch is not None:
+                self.watch(progress.replicas)
+        self._test()
+
+    def _shrinks(self, left: int, members: int) -> bool:
+        return left == 0 or left <= (COMPACT * members if self.device.type == "cuda" else members - 1)
+
+    def _stack(self, members: list[int]) -> Stack:
+        replicas = [self.progress.replicas[i] for i in members]
+        recipe = replicas[0].recipe
+        each = [self.progress.kept.get(i) or self._start(self.progress.replicas[i]) for i in members]
+        optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
+        stack = Stack(self.task(recipe), optimizer, replicas, _pile(each), self.device, self.half)
+        if self.progress.members == members:
+            stack.restore(self.progress.stack)
+        elif replicas[0].phase.trained == "pairwise":
+            stack.freeze([torch.cat([self.split(r.recipe).train, self.split(r.recipe).valid]) for r in replicas])
+        return stack
+
+    def _start(self, replica: Replica) -> Parameters:
+        parameters = self.task(replica.recipe).init(replica.generator("init"))
+        return parameters | {name: torch.zeros(()) for name in SCALES} | {ALPHA: torch.tensor(replica.recipe.alpha)}
+
+    def _epoch(self, stack: Stack, stepper: Stepper) -> None:
+        """One pass over the training examples, and what it did to each replica."""
+        begin = time.perf_counter()
+        active = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
+        stepper.run([self._order(replica) for replica in stack.replicas])
+        losses = stepper.mean_losses()
+        stack.search([self._subset(replica) for replica in stack.replicas])
+        held_out = [self.split(replica.recipe).valid for replica in stack.replicas]
+        valid, ratio = stack.evaluate(stack.parameters, held_out)
+        alphas, seconds = stack.alphas(), (time.perf_counter() - begin) / len(active)
+        better = []
+        for place in active:
+            replica, recipe = stack.replicas[place], stack.replicas[place].recipe
+            epoch = Epoch(
+                replica.depth, losses[place], valid[place], ratio[place], alphas[place], replica.learning_rate, seconds
+            )
+            replica.history.append(epoch)
+            if not math.isfinite(epoch.loss):
+                replica.failed = f"the loss was {epoch.loss} in epoch {replica.epochs} of phase {replica.depth}"
+                continue
+            if epoch.valid > replica.best:
+                replica.best = epoch.valid
+                better.append(place)
+            replica.plateau = replica.plateau.after(epoch.valid, recipe.plateau, recipe.threshold)
+        stack.keep_best(better)
+
+    def _order(self, replica: Replica) -> Tensor:
+        """The training examples in this epoch's order; none for a replica that only waits to leave."""
+        train = self.split(replica.recipe).train
+        if replica.finished:
+            return train[:0]
+        return train[torch.randperm(len(train), generator=replica.generator(f"order/{replica.depth}/{replica.epochs}"))]
+
+    def _subset(self, replica: Replica) -> Tensor:
+        train = self.split(replica.recipe).train
+        generator = replica.generator(f"subset/{replica.depth}/{replica.epochs}")
+        return train[torch.randperm(len(train), generator=generator)[: replica.recipe.subset]]
+
+    def _leave(self, stack: Stack, members: list[int]) -> None:
+        """Those that are finished go on to their next phase, with the best of this one."""
+        places = [place for place, replica in enumerate(stack.replicas) if replica.finished]
+        best = {name: x[places].cpu() for name, x in (stack.best | {ALPHA: stack.best_alpha}).items()}
+        for row, place in enumerate(places):
+            replica = stack.replicas[place]
+            self.progress.kept[members[place]] = {name: x[row].clone() for name, x in best.items()}
+            replica.advance()
+
+    def _copy_twins(self) -> None:
+        """What one replica has learned in its first phase serves all that would have learned the same."""
+        for later, earlier in plan.twins(self.recipes).items():
+            twin, replica = self.progress.replicas[earlier], self.progress.replicas[later]
+            if replica.depth == 0 and later not in self.progress.runs:
+                replica.history = [epoch for epoch in twin.history if epoch.phase == 0]
+                replica.failed = twin.failed
+                self.progress.kept[later] = self.progress.kept[earlier]
+                replica.advance()
+        self._test()
+
+    @torch.no_grad()
+    def _test(self) -> None:
+        """Measure every replica that is through all its phases, with its best parameters."""
+        progress = self.progress
+        ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
+        for members in plan.alike([self.recipes[i] for i in ready], self._size):
+            numbers = [ready[place] for place in members]
+            replicas = [progress.replicas[i] for i in numbers]
+            recipe = replicas[0].recipe
+            parameters = _pile([progress.kept[i] for i in numbers])
+            optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
+            stack = Stack(self.task(recipe), optimizer, replicas, parameters, self.device, self.half)
+            splits = [self.split(replica.recipe) for replica in replicas]
+            test, ratio = stack.evaluate(stack.parameters, [split.test for split in splits])
+            train, _ = stack.evaluate(stack.parameters, [split.train for split in splits])
+            for place, (i, replica) in enumerate(zip(numbers, replicas, strict=True)):
+                run = replica.run(test[place], train[place], stack.alphas()[place], ratio[place])
+                progress.runs[i] = run
+                if self.done is not None:
+                    kept = progress.kept[i]
+                    self.done(run, kept)
+        self.journal.write(progress, {}, now=not progress.members)
+
+
+def _pile(each: list[Parameters]) -> Parameters:
+    return {name: torch.stack([parameters[name] for parameters in each]) for name in each[0]}
+
+
+def _check(recipe: Recipe, split: Split) -> None:
+    if recipe.scheme == "online" and recipe.subset > len(split.train):
+        raise ValueError(f"subset is {recipe.subset}, but there are only {len(split.train)} training examples")
+
+
+@contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """Matrix products in this precision, for a while."""
+    if precision not in ("float32", "tf32", "bfloat16"):
+        raise ValueError(f"precision must be 'float32', 'tf32' or 'bfloat16', got {precision!r}")
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

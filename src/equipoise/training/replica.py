@@ -1,0 +1,128 @@
+"""What is known of one training run: while it trains, and when it is done."""
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from ..recipe import Recipe
+from .phases import Phase, phases
+from .plateau import Plateau
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of a run's history."""
+
+    phase: int
+    loss: float
+    """Mean training loss over the epoch."""
+    valid: float
+    """The metric on the validation examples, afterwards."""
+    ratio: float
+    """||U|| / ||W|| after scaling, on the validation examples."""
+    alpha: float
+    learning_rate: float
+    seconds: float
+    """This replica's share of the time that its stack took."""
+
+
+@dataclass
+class Replica:
+    """A run in training."""
+
+    recipe: Recipe
+    depth: int = 0
+    """Which phase it is in."""
+    plateau: Plateau = field(default_factory=Plateau)
+    best: float = float("-inf")
+    """The best validation metric of this phase."""
+    history: list[Epoch] = field(default_factory=list)
+    failed: str | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """The one it is in; the last one, when it is through all."""
+        every = phases(self.recipe)
+        return every[min(self.depth, len(every) - 1)]
+
+    @property
+    def complete(self) -> bool:
+        return self.depth >= len(phases(self.recipe))
+
+    def advance(self) -> None:
+        """On to the next phase; a run that failed goes no further."""
+        self.depth = len(phases(self.recipe)) if self.failed else self.depth + 1
+        self.plateau, self.best = Plateau(), self.best if self.complete else float("-inf")
+
+    @property
+    def epochs(self) -> int:
+        """In this phase."""
+        return sum(epoch.phase == self.depth for epoch in self.history)
+
+    @property
+    def learning_rate(self) -> float:
+        return self.phase.learning_rate / 10**self.plateau.cuts
+
+    @property
+    def finished(self) -> bool:
+        over = self.plateau.finished(self.recipe.stop) or self.epochs >= self.recipe.max_epochs
+        return over or self.failed is not None
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Random numbers for one purpose: the same in whatever company, and on whatever device, the run is trained.
+
+        Schemes and objectives with one seed and fold start from the same parameters and see the same order, so that
+        they can be compared in pairs.
+        """
+        text = f"{purpose}/{self.recipe.seed}/{self.recipe.fold}"
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+        return torch.Generator().manual_seed(number)
+
+    def run(self, test: float, train: float, alpha: float, ratio: float) -> "Run":
+        """The result, when it is through all phases and has been tested."""
+        nothing = float("nan")
+        return Run(
+            recipe=self.recipe,
+            test=nothing if self.failed else test,
+            valid=nothing if self.failed else self.best,
+            train=nothing if self.failed else train,
+            seconds=sum(epoch.seconds for epoch in self.history),
+            epochs=len(self.history),
+            alpha=alpha,
+            ratio=ratio,
+            history=tuple(self.history),
+            failed=self.failed,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"recipe": self.recipe.to_json()}
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> "Replica":
+        return Replica(
+            recipe=Recipe.from_json(fields["recipe"]),
+            depth=fields["depth"],
+            plateau=Plateau(**fields["plateau"]),
+            best=fields["best"],
+            history=[Epoch(**epoch) for epoch in fields["history"]],
+            failed=fields["failed"],
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: what a results file keeps of it."""
+
+    recipe: Recipe
+    test: float
+    valid: float
+    train: float
+    seconds: float
+    epochs: int
+    alpha: float
+    ratio: float
+    history: tuple[Epoch, ...]
+    failed: str | None = None
+    """Why there is no result, where there is none; the metrics are then NaN."""

@@ -1,0 +1,221 @@
+"""E runs of one net side by side: their parameters, each (E, ...), and what is computed from them.
+
+A stack holds runs that share net, optimiser and batch size, and may differ in everything else. Runs that also share the
+loss and the form of the scaling are one `Group`: a slice of the stack for which the CRF is one call.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from .. import scaling
+from ..scaling import learned
+from ..scaling.method import leading
+from ..tasks import Batch, Parameters, Task
+from .optimizers import Optimizer, fresh
+from .phases import kind, method
+from .replica import Replica
+from .tensors import BadFileError
+
+SCALES = ("scaling.log_unary", "scaling.log_pairwise")
+"""The two log-scales of `learned`; every replica has them, and only its replicas use them."""
+
+ALPHA = "scaling.alpha"
+"""Comes with a replica's parameters, and is not trained: the factor of the unary part."""
+
+EXAMPLES_AT_ONCE = 65536
+"""In evaluation, over all replicas: enough to keep a device busy."""
+
+
+@dataclass(frozen=True)
+class Group:
+    members: slice
+    objective: str
+    method: scaling.Scaling
+
+    def factors(self, parameters: Parameters, norms: scaling.Norms) -> tuple[Tensor, Tensor]:
+        if not isinstance(self.method, scaling.Learned):
+            return self.method.factors(norms)
+        u, w = (self.method.speed * parameters[name][self.members] for name in SCALES)
+        return learned.factors(u, w, norms)
+
+
+class Stack:
+    """The tensors of E runs. `best` and `best_alpha` are what did best on validation so far."""
+
+    def __init__(
+        self,
+        task: Task,
+        optimizer: Optimizer,
+        replicas: list[Replica],
+        parameters: Parameters,
+        device: torch.device,
+        half: bool = False,
+    ) -> None:
+        """Replicas must come sorted by `kind`, parameters in the same order, the factors alpha among them.
+
+        With `half`, the nets' products are in bfloat16; parameters, scores and losses never are.
+        """
+        e = len(replicas)
+        self.task, self.optimizer, self.device, self.half = task, optimizer, device, half
+        self.replicas = replicas
+        self.parameters = {name: x.to(device).clone() for name, x in parameters.items() if name != ALPHA}
+        self.state = fresh(optimizer, self.parameters)
+        self.steps = torch.zeros(e, device=device)
+        self.alpha = parameters[ALPHA].to(device).clone()
+        self.best = {name: x.clone() for name, x in self.parameters.items()}
+        self.best_alpha = self.alpha.clone()
+        self.memory: Tensor | None = None
+        self.groups = self._group()
+
+    def _group(self) -> list[Group]:
+        groups, start = [], 0
+        for _, same in groupby(self.replicas, key=lambda replica: kind(replica.recipe, replica.phase)):
+            members = list(same)
+            where = slice(start, start + len(members))
+            how = method([member.recipe for member in members]).to(self.device)
+            if not isinstance(how, scaling.Learned):
+                how.alpha = self.alpha[where]  # a view: what the method sets, the stack sees
+            groups.append(Group(where, members[0].phase.objective, how))
+            start = where.stop
+        return groups
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that a checkpoint must hold, by name."""
+        named = {"steps": self.steps, "alpha": self.alpha, "best_alpha": self.best_alpha}
+        named |= {f"parameters/{name}": x for name, x in self.parameters.items()}
+        named |= {f"best/{name}": x for name, x in self.best.items()}
+        named |= {f"state/{name}/{slot}": x for name, state in self.state.items() for slot, x in state.items()}
+        if self.memory is not None:
+            named["memory"] = self.memory
+        return named
+
+    def restore(self, named: dict[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        if "memory" in named:
+            self.memory = named["memory"].to(self.device)
+        mine = self.tensors()
+        if mine.keys() != named.keys() or any(mine[name].shape != x.shape for name, x in named.items()):
+            raise BadFileError("the checkpoint is of another net than this one")
+        for name, x in named.items():
+            mine[name].copy_(x)
+
+    def alphas(self) -> list[float]:
+        """Each replica's factor of the unary part beside the pairwise part; for `learned`, what it has found."""
+        alpha = self.alpha.clone()
+        for group in self.groups:
+            if isinstance(group.method, scaling.Learned):
+                u, w = (self.parameters[name][group.members] for name in SCALES)
+                alpha[group.members] = (group.method.speed * (u - w)).exp()
+        return alpha.tolist()
+
+    def take(self, index: list[int]) -> "Stack":
+        """The stack of some of the replicas."""
+        kept = Stack.__new__(Stack)
+        kept.task, kept.optimizer, kept.device, kept.half = self.task, self.optimizer, self.device, self.half
+        kept.replicas = [self.replicas[i] for i in index]
+        where = torch.tensor(index, dtype=torch.long, device=self.device)
+        kept.parameters = {name: x[where] for name, x in self.parameters.items()}
+        kept.best = {name: x[where] for name, x in self.best.items()}
+        kept.state = {n: {slot: x[where] for slot, x in state.items()} for n, state in self.state.items()}
+        kept.steps, kept.alpha, kept.best_alpha = (x[where] for x in (self.steps, self.alpha, self.best_alpha))
+        kept.memory = None if self.memory is None else self.memory[where]
+        kept.groups = kept._group()
+        return kept
+
+    @torch.no_grad()
+    def freeze(self, examples: list[Tensor]) -> None:
+        """Compute the unary scores of each replica's examples once, for a phase that leaves the net as it is."""
+        for batch in self.batches(examples):
+            unary = self._net(self.parameters, batch)
+            if self.memory is None:
+                room = 1 + max(int(numbers.max()) for numbers in examples)
+                self.memory = unary.new_zeros(unary.shape[0], room, *unary.shape[2:])
+            e, b = (batch.examples >= 0).nonzero(as_tuple=True)
+            self.memory[e, batch.examples[e, b]] = unary[e, b]
+
+    def unary(self, parameters: Parameters, batch: Batch) -> Tensor:
+        """By the net, or from memory where it is frozen."""
+        if self.memory is None:
+            return self._net(parameters, batch)
+        replica = torch.arange(len(self.memory), device=self.device)[:, None]
+        return self.memory[replica, batch.examples.clamp(min=0)]
+
+    def keep_best(self, index: list[int]) -> None:
+        """Remember the parameters of these replicas as their best."""
+        if not index:
+            return
+        where = torch.tensor(index, device=self.device)
+        for name, x in self.parameters.items():
+            self.best[name][where] = x[where]
+        self.best_alpha[where] = self.alpha[where]
+
+    def _net(self, parameters: Parameters, batch: Batch) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            return self.task.unary(parameters, batch).to(self.alpha.dtype)
+
+    def losses(self, parameters: Parameters, batch: Batch) -> Tensor:
+        """The mean loss of each replica over its examples of the batch, penalties included, (E,)."""
+        unary = self.unary(parameters, batch)
+        pairwise, energy = self.task.pairwise(parameters, batch), self.task.energy
+        means = []
+        for group in self.groups:
+            part = batch.of(group.members)
+            u, w = unary[group.members], pairwise[group.members]
+            norms = energy.norms(u, w, part)
+            each = energy.losses(
+                group.objective, *energy.scaled(u, w, *group.factors(parameters, norms)), part
+            )  # (e, B)
+            each = each + leading(group.method.penalty_of(norms), each.ndim)
+            means.append((each * part.weights).sum(-1) / part.weights.sum(-1).clamp(min=1))
+        return torch.cat(means)
+
+    @torch.no_grad()
+    def evaluate(self, parameters: Parameters, examples: list[Tensor]) -> tuple[list[float], list[float]]:
+        """Of each replica on its examples: the mean of the metric, and the mean ratio ||U|| / ||W|| after scaling."""
+        energy = self.task.energy
+        score, loud = torch.zeros(2, len(self.replicas), device=self.device)
+        for batch in self.batches(examples):
+            u_all, w_all = self.unary(parameters, batch), self.task.pairwise(parameters, batch)
+            for group in self.groups:
+                part, here = batch.of(group.members), group.members
+                u, w = u_all[here], w_all[here]
+                u, w = energy.scaled(u, w, *group.factors(parameters, energy.norms(u, w, part)))
+                predictions = energy.predict(group.objective, u, w, part)
+                score[here] += (self.task.scores(predictions, part) * part.weights).sum(-1)
+                size_u, size_w = energy.norms(u, w, part)()
+                loud[here] += (size_u / size_w * part.weights).sum(-1)
+        count = torch.tensor([len(x) for x in examples], device=self.device)
+        return (score / count).tolist(), (loud / count).tolist()
+
+    @torch.no_grad()
+    def search(self, subset: list[Tensor]) -> None:
+        """Algorithm 1, line 11, for the replicas of `online`: the best factor on a subset of the training examples."""
+        energy = self.task.energy
+        for group in self.groups:
+            if not isinstance(group.method, scaling.Online):
+                continue
+            total = torch.zeros(())
+            grid = group.method.grid[:, None].expand(-1, group.members.stop - group.members.start)
+            parameters = {name: x[group.members] for name, x in self.parameters.items()}
+            for batch in self.batches(subset[group.members]):
+                u, w = self._net(parameters, batch), self.task.pairwise(parameters, batch)
+                tried = leading(grid, 1 + u.ndim) * u  # (G, e, B, ...)
+                total = total + (energy.losses(group.objective, tried, w, batch) * batch.weights).sum(-1)
+            group.method.choose(partial(_answer, total))
+
+    def batches(self, examples: list[Tensor]) -> Iterator[Batch]:
+        """Examples of each replica, a share at a time, filled up with -1."""
+        table = torch.nn.utils.rnn.pad_sequence(examples, batch_first=True, padding_value=-1)
+        size = min(max(EXAMPLES_AT_ONCE // len(examples), 32), 512)
+        for part in table.split(size, 1):
+            yield self.task.batch(part.to(self.device), self.task.room(part))
+
+
+def _answer(losses: Tensor, grid: Tensor) -> Tensor:
+    """The losses on the whole grid, summed beforehand batch by batch."""
+    return losses
