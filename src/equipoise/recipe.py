@@ -32,6 +32,8 @@ class Recipe:
     """One; or three, for the three stages of `stage`."""
     momentum: float = 0.9
     """Of sgd."""
+    weight_decay: float = 0.0
+    """Decoupled, of all parameters but the scales of learned: each step takes this share, times the rate, off them."""
     batch_size: int = 32
     alpha: float = 1.0
     """The factor of joint, offline, offline_reg and temperature; online starts with it."""
@@ -41,6 +43,10 @@ class Recipe:
     """Whether temperature divides by the norms first."""
     subset: int = 500
     """How many training examples online looks at."""
+    speed: float = 10.0
+    """How many times faster than other parameters the scales of learned move."""
+    start: float = 1.0
+    """What the scales of learned start from."""
     plateau: int = 3
     """Epochs without a gain on validation after which the learning rate is divided by 10."""
     stop: int = 7
@@ -56,9 +62,11 @@ class Recipe:
         for name, allowed in (("scheme", SCHEMES), ("objective", OBJECTIVES), ("optimizer", OPTIMIZERS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        for name in ("alpha", "weight", "threshold", "batch_size", "subset", "plateau", "stop", "max_epochs"):
+        for name in ("alpha", "weight", "speed", "start", "threshold", "batch_size", "subset", "plateau", "stop", "max_epochs"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
         stages = 3 if self.scheme == "stage" else 1
         if len(self.learning_rates) != stages or not all(rate > 0 for rate in self.learning_rates):
             raise ValueError(f"{self.scheme} needs {stages} positive learning rate(s), got {self.learning_rates}")

@@ -100,8 +100,8 @@ class _Trainer:
 
     def run(self) -> list[Run]:
         for depth in range(max((len(phases(recipe)) for recipe in self.recipes), default=0)):
-            for members in plan.stacks(self.recipes, depth, self._size):
-                self._train(members, depth)
+            for company in plan.companies(self.recipes, depth):
+                self._train(company, depth)
             if depth == 0:
                 self._copy_twins()
         self.journal.clear()
@@ -122,46 +122,60 @@ class _Trainer:
     def _size(self, recipe: Recipe) -> int:
         return self.stack_size if self.task(recipe).stackable else 1
 
-    def _train(self, members: list[int], depth: int) -> None:
-        """Bring the members through their phase, and test those for whom it was the last."""
+    def _train(self, company: list[int], depth: int) -> None:
+        """Bring a company through its phase, as many at once as there is room for, and test those who are through."""
         progress = self.progress
-        if set(progress.members) & set(members):
-            members = progress.members  # a stack that a checkpoint has caught in training
-        members = [i for i in members if progress.replicas[i].depth == depth and i not in progress.runs]
-        if members:
-            stack = self._stack(members)
+        members = [i for i in progress.members if i in company]  # a stack that a checkpoint has caught in training
+        stack = self._stack(members, progress.stack) if members else None
+        waiting = [i for i in company if i not in members and progress.replicas[i].depth == depth]
+        room = self._size(self.recipes[company[0]])
+        while waiting or stack is not None:
+            if waiting and len(members) < room:
+                new, waiting = waiting[: room - len(members)], waiting[room - len(members) :]
+                stack, members = self._join(stack, members, new)
+            assert stack is not None
             stepper = Stepper(stack)
-        while members:
-            self._epoch(stack, stepper)
+            while not self._shrinks(stack):
+                self._epoch(stack, stepper)
+                progress.members = members
+                self.journal.write(progress, stack.tensors())
+                if self.watch is not None:
+                    self.watch(progress.replicas)
             left = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
-            if self._shrinks(len(left), len(members)):
-                self._leave(stack, members)
-                stack, members = stack.take(left), [members[place] for place in left]
-                stepper = Stepper(stack)
+            self._leave(stack, members)
+            stack, members = (stack.take(left) if left else None), [members[place] for place in left]
             progress.members = members
-            self.journal.write(progress, stack.tensors())
-            if self.watch is not None:
-                self.watch(progress.replicas)
-        self._test()
+            self._test()
 
-    def _shrinks(self, left: int, members: int) -> bool:
-        return left == 0 or left <= (COMPACT * members if self.device.type == "cuda" else members - 1)
+    def _shrinks(self, stack: Stack) -> bool:
+        """Whether enough replicas are finished that the others should go on without them."""
+        left, size = sum(not replica.finished for replica in stack.replicas), len(stack.replicas)
+        return left == 0 or left <= (COMPACT * size if self.device.type == "cuda" else size - 1)
 
-    def _stack(self, members: list[int]) -> Stack:
+    def _join(self, stack: Stack | None, members: list[int], new: list[int]) -> tuple[Stack, list[int]]:
+        joined = self._stack(new)
+        if stack is None:
+            return joined, new
+        joined, order = stack.merge(joined)
+        return joined, [[*members, *new][place] for place in order]
+
+    def _stack(self, members: list[int], known: dict[str, Tensor] | None = None) -> Stack:
+        """A stack at the start of its phase, or with what a checkpoint knows of it."""
         replicas = [self.progress.replicas[i] for i in members]
         recipe = replicas[0].recipe
         each = [self.progress.kept.get(i) or self._start(self.progress.replicas[i]) for i in members]
         optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
         stack = Stack(self.task(recipe), optimizer, replicas, _pile(each), self.device, self.half)
-        if self.progress.members == members:
-            stack.restore(self.progress.stack)
+        if known:
+            stack.restore(known)
         elif replicas[0].phase.trained == "pairwise":
-            stack.freeze([torch.cat([self.split(r.recipe).train, self.split(r.recipe).valid]) for r in replicas])
+            stack.freeze([self.split(replica.recipe) for replica in replicas])
         return stack
 
     def _start(self, replica: Replica) -> Parameters:
         parameters = self.task(replica.recipe).init(replica.generator("init"))
-        return parameters | {name: torch.zeros(()) for name in SCALES} | {ALPHA: torch.tensor(replica.recipe.alpha)}
+        start = torch.tensor(math.log(replica.recipe.start) / replica.recipe.speed)
+        return parameters | {name: start for name in SCALES} | {ALPHA: torch.tensor(replica.recipe.alpha)}
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:
         """One pass over the training examples, and what it did to each replica."""
@@ -210,6 +224,13 @@ class _Trainer:
             self.progress.kept[members[place]] = {name: x[row].clone() for name, x in best.items()}
             replica.advance()
 
+    def _portions(self, numbers: list[int]) -> Iterator[list[int]]:
+        """Replicas that can be tested together, as many at once as there is room for."""
+        for company in plan.alike([self.recipes[i] for i in numbers]):
+            room = self._size(self.recipes[numbers[company[0]]])
+            for start in range(0, len(company), room):
+                yield [numbers[place] for place in company[start : start + room]]
+
     def _copy_twins(self) -> None:
         """What one replica has learned in its first phase serves all that would have learned the same."""
         for later, earlier in plan.twins(self.recipes).items():
@@ -226,8 +247,7 @@ class _Trainer:
         """Measure every replica that is through all its phases, with its best parameters."""
         progress = self.progress
         ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
-        for members in plan.alike([self.recipes[i] for i in ready], self._size):
-            numbers = [ready[place] for place in members]
+        for numbers in self._portions(ready):
             replicas = [progress.replicas[i] for i in numbers]
             recipe = replicas[0].recipe
             parameters = _pile([progress.kept[i] for i in numbers])

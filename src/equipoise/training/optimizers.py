@@ -78,8 +78,11 @@ def step(
     steps: Tensor,
     rate: Tensor,
     moves: Tensor,
+    decay: Tensor,
 ) -> None:
-    """One step of every replica that moves; `steps` counts them."""
+    """One step of every replica that moves; `steps` counts them. Scales do not decay: that would pull them to 1."""
     steps.add_(moves)
     for name, gradient in gradients.items():
+        if not name.startswith("scaling."):
+            parameters[name].mul_(leading(1 - rate * moves * decay, gradient.ndim))
         optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)

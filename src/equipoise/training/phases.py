@@ -56,10 +56,10 @@ def method(recipes: list[Recipe]) -> scaling.Scaling:
     if first.scheme == "temperature":
         return scaling.Temperature(alpha, first.normalize)
     if first.scheme == "learned":
-        return scaling.Learned(start=torch.ones(len(recipes)))
+        return scaling.Learned(first.speed, torch.tensor([recipe.start for recipe in recipes]))
     return scaling.Fixed(alpha)
 
 
 def kind(recipe: Recipe, phase: Phase) -> tuple[object, ...]:
     """What two replicas must share to be computed in one call: the loss and the form of the scaling."""
-    return phase.objective, recipe.scheme, recipe.normalize, recipe.subset
+    return phase.objective, recipe.scheme, recipe.normalize, recipe.subset, recipe.speed

@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import scaling
 from ..scaling import learned
 from ..scaling.method import leading
-from ..tasks import Batch, Parameters, Task
+from ..tasks import Batch, Parameters, Split, Task
 from .optimizers import Optimizer, fresh
 from .phases import kind, method
 from .replica import Replica
@@ -127,13 +127,34 @@ class Stack:
         kept.groups = kept._group()
         return kept
 
+    def merge(self, other: "Stack") -> tuple["Stack", list[int]]:
+        """Both as one stack, and where its replicas come from: numbers of this one's, then of the other's."""
+        both = Stack.__new__(Stack)
+        both.task, both.optimizer, both.device, both.half = self.task, self.optimizer, self.device, self.half
+        both.replicas = [*self.replicas, *other.replicas]
+        both.parameters = {name: torch.cat([x, other.parameters[name]]) for name, x in self.parameters.items()}
+        both.best = {name: torch.cat([x, other.best[name]]) for name, x in self.best.items()}
+        both.state = {
+            name: {slot: torch.cat([x, other.state[name][slot]]) for slot, x in state.items()}
+            for name, state in self.state.items()
+        }
+        both.steps = torch.cat([self.steps, other.steps])
+        both.alpha = torch.cat([self.alpha, other.alpha])
+        both.best_alpha = torch.cat([self.best_alpha, other.best_alpha])
+        both.memory = None
+        if self.memory is not None and other.memory is not None:
+            both.memory = torch.cat([self.memory, other.memory])
+        kinds = [str(kind(replica.recipe, replica.phase)) for replica in both.replicas]
+        order = sorted(range(len(kinds)), key=lambda place: (kinds[place], place))
+        return both.take(order), order
+
     @torch.no_grad()
-    def freeze(self, examples: list[Tensor]) -> None:
+    def freeze(self, splits: list[Split]) -> None:
         """Compute the unary scores of each replica's examples once, for a phase that leaves the net as it is."""
-        for batch in self.batches(examples):
+        room = 1 + max(int(numbers.max()) for split in splits for numbers in split)
+        for batch in self.batches([torch.cat([split.train, split.valid]) for split in splits]):
             unary = self._net(self.parameters, batch)
             if self.memory is None:
-                room = 1 + max(int(numbers.max()) for numbers in examples)
                 self.memory = unary.new_zeros(unary.shape[0], room, *unary.shape[2:])
             e, b = (batch.examples >= 0).nonzero(as_tuple=True)
             self.memory[e, batch.examples[e, b]] = unary[e, b]

@@ -19,6 +19,7 @@ class Stepper:
         self.names = [name for name in stack.parameters if name.startswith(_trained(stack))]
         e = len(stack.replicas)
         self.rate = torch.zeros(e, device=stack.device)
+        self.decay = torch.tensor([replica.recipe.weight_decay for replica in stack.replicas], device=stack.device)
         self.total, self.count = torch.zeros(2, e, device=stack.device)
         size = stack.replicas[0].recipe.batch_size if stack.replicas else 0
         self.examples = torch.full((e, size), -1, device=stack.device)
@@ -67,6 +68,7 @@ class Stepper:
             stack.steps,
             self.rate,
             moves,
+            self.decay,
         )
         self.total += losses.detach() * moves
         self.count += moves

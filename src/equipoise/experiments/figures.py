@@ -1,0 +1,82 @@
+"""The paper's Figure 1 as data, and a figure of ours: for each curve, the recipes whose mean it is."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..recipe import Recipe
+from .tables import SCHEMES, runs, setting
+
+ALPHAS = tuple(2.0**t for t in range(-6, 7))
+RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of a metric over x, or, if there is no x, the ratio ||U|| / ||W|| over epochs."""
+
+    label: str
+    recipes: dict[float | None, tuple[Recipe, ...]]
+    """For each x; None for runs whose history is the curve."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+    x: str
+    y: str
+    curves: tuple[Curve, ...]
+    levels: tuple[Curve, ...] = ()
+    """Horizontal lines to compare with."""
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        every = (*self.curves, *self.levels)
+        return [recipe for curve in every for recipes in curve.recipes.values() for recipe in recipes]
+
+
+def alphas(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+    """Figure 1a: joint training with the unary part times alpha."""
+    joint = setting(task, "marginal", "joint", known=known)
+    curve = Curve("joint", {alpha: runs(replace(joint, alpha=alpha), **which) for alpha in ALPHAS})
+    levels = tuple(
+        Curve(scheme, {None: runs(setting(task, "marginal", scheme, known=known), **which)})
+        for scheme in ("unary", "stage")
+    )
+    return Figure("figure1a", "Accuracy by the factor alpha", "alpha", "accuracy", (curve,), levels)
+
+
+def joint_ratios(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+    """Figure 1b: the ratio of the parts over training, where joint training fails and where it does not."""
+    joint = setting(task, "marginal", "joint", known=known)
+    sigmoid = setting(task, "marginal", "joint", known=known, net="sigmoid")
+    curves = (
+        Curve("joint, alpha = 1", {None: runs(joint, **which)}),
+        Curve("joint, alpha = 1/4", {None: runs(replace(joint, alpha=0.25), **which)}),
+        Curve("joint, sigmoid", {None: runs(sigmoid, **which)}),
+    )
+    return Figure("figure1b", "Unary over pairwise, joint training", "epoch", "ratio", curves)
+
+
+def stage_ratios(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+    """Figure 1c: the same over the three stages."""
+    curves = (Curve("stage", {None: runs(setting(task, "marginal", "stage", known=known), **which)}),)
+    return Figure("figure1c", "Unary over pairwise, stage training", "epoch", "ratio", curves)
+
+
+def rates(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+    """Ours: accuracy by learning rate. For stage it is the first stage's; the others keep their proportion to it."""
+    curves = []
+    for scheme in SCHEMES:
+        chosen = setting(task, "marginal", scheme, known=known)
+        first = chosen.learning_rates[0]
+        points: dict[float | None, tuple[Recipe, ...]] = {}
+        for rate in RATES:
+            every = tuple(float(f"{rate / first * x:.6g}") for x in chosen.learning_rates)
+            points[rate] = runs(replace(chosen, learning_rates=every), **which)
+        curves.append(Curve(scheme, points))
+    return Figure("rates", "Accuracy by learning rate", "learning rate", "accuracy", tuple(curves))
+
+
+FIGURES = {"figure1a": alphas, "figure1b": joint_ratios, "figure1c": stage_ratios, "rates": rates}
+"""By name, as in `tables.TABLES`."""

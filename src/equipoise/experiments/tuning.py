@@ -1,0 +1,111 @@
+"""Hyperparameters are chosen on the validation examples, by a declared grid, and the choice is written down.
+
+    choice = the point of the grid with the best mean validation metric over a few runs
+
+Test folds have no say: a run's `valid` is all that is looked at.
+"""
+
+import itertools
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from ..recipe import Recipe
+from .store import Record
+
+FILE = "choices.json"
+SEARCHED = ("learning_rates", "alpha", "weight")
+
+RATES = {"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1), "rmsprop": (3e-4, 1e-3, 3e-3)}
+STAGE_RATES = {
+    "adam": ((1e-3, 3e-3), (1e-2, 3e-2, 1e-1), (3e-4, 1e-3, 3e-3)),
+    "sgd": ((3e-2, 1e-1), (1e-1, 3e-1, 1.0), (3e-3, 1e-2, 3e-2)),
+    "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
+}
+ALPHAS = {
+    "offline": (0.5, 1.0, 2.0, 4.0),
+    "offline_reg": (1.0, 2.0, 4.0, 8.0),
+    "temperature": (0.25, 0.5, 2.0, 4.0),
+}
+WEIGHTS = (0.01, 0.1, 1.0)
+SHARED_RATE = 10.0
+"""The likelihood is a sum over positions, not a mean, so plain SGD gets a rate this many times smaller for it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tuned by itself."""
+
+    task: str
+    net: str
+    optimizer: str
+    objective: str
+    scheme: str
+    normalize: bool = False
+
+    @property
+    def key(self) -> str:
+        form = "-normalized" if self.normalize else ""
+        return f"{self.task}/{self.net}/{self.optimizer}/{self.objective}/{self.scheme}{form}"
+
+
+def grid(setting: Setting, base: Recipe) -> list[Recipe]:
+    """The points to try, as recipes that differ from `base` in what is searched."""
+    scheme, optimizer = setting.scheme, setting.optimizer
+    smaller = SHARED_RATE if optimizer == "sgd" and setting.objective in ("likelihood", "margin") else 1.0
+    fixed = {name: getattr(setting, name) for name in ("task", "net", "optimizer", "objective", "scheme", "normalize")}
+    rates: Iterable[tuple[float, ...]] = ((rate / smaller,) for rate in RATES[optimizer])
+    if scheme == "stage":
+        first, second, third = STAGE_RATES[optimizer]
+        rates = itertools.product(first, (x / smaller for x in second), (x / smaller for x in third))
+    if scheme == "unary":
+        rates = ((rate,) for rate in STAGE_RATES[optimizer][0])
+    return [
+        replace(base, **fixed, learning_rates=rate, alpha=alpha, weight=weight)
+        for rate in rates
+        for alpha in ALPHAS.get(scheme, (1.0,))
+        for weight in (WEIGHTS if scheme == "offline_reg" else (base.weight,))
+    ]
+
+
+def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any] | None:
+    """The best point by mean validation over the records there are of it, and how all did; None without records."""
+    results: dict[tuple[Any, ...], list[float]] = {}
+    wanted = {_place(point) for point in points}
+    for kept in records:
+        if _place(kept.recipe) in wanted:
+            results.setdefault(_place(kept.recipe), []).append(kept.valid if kept.failed is None else 0.0)
+    if not results:
+        return None
+    means = {place: statistics.mean(values) for place, values in results.items()}
+    best = max(means, key=lambda place: means[place])
+    return {
+        "chosen": dict(zip(SEARCHED, best, strict=True)),
+        "valid": round(means[best], 5),
+        "runs": len(results[best]),
+        "tried": len(means),
+        "worst": round(min(means.values()), 5),
+    }
+
+
+def _place(recipe: Recipe) -> tuple[Any, ...]:
+    return tuple(getattr(recipe, name) for name in SEARCHED)
+
+
+def choices() -> dict[str, dict[str, Any]]:
+    """What was chosen, by `Setting.key`: the file in the package, made by `equipoise reproduce tuning`."""
+    file = resources.files(__package__).joinpath(FILE)
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
+def chosen(setting: Setting, base: Recipe, known: dict[str, dict[str, Any]] | None = None) -> Recipe:
+    """`base` with the setting's choice; before there is one, with the first point of its grid that has alpha 1."""
+    known = choices() if known is None else known
+    points = grid(setting, base)
+    if setting.key not in known:
+        return min(points, key=lambda point: (abs(point.alpha - 1.0), points.index(point)))
+    found = known[setting.key]["chosen"]
+    return replace(points[0], **(found | {"learning_rates": tuple(found["learning_rates"])}))
