@@ -2,7 +2,8 @@
 
 from ..recipe import Recipe
 from .engine import train
+from .monitor import BalanceMonitor
 from .replica import Epoch, Run
 from .tensors import BadFileError
 
-__all__ = ["BadFileError", "Epoch", "Recipe", "Run", "train"]
+__all__ = ["BadFileError", "BalanceMonitor", "Epoch", "Recipe", "Run", "train"]

@@ -175,7 +175,7 @@ class _Trainer:
     def _start(self, replica: Replica) -> Parameters:
         parameters = self.task(replica.recipe).init(replica.generator("init"))
         start = torch.tensor(math.log(replica.recipe.start) / replica.recipe.speed)
-        return parameters | {name: start for name in SCALES} | {ALPHA: torch.tensor(replica.recipe.alpha)}
+        return parameters | dict.fromkeys(SCALES, start) | {ALPHA: torch.tensor(replica.recipe.alpha)}
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:
         """One pass over the training examples, and what it did to each replica."""

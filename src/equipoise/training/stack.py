@@ -181,17 +181,9 @@ class Stack:
 
     def losses(self, parameters: Parameters, batch: Batch) -> Tensor:
         """The mean loss of each replica over its examples of the batch, penalties included, (E,)."""
-        unary = self.unary(parameters, batch)
-        pairwise, energy = self.task.pairwise(parameters, batch), self.task.energy
         means = []
-        for group in self.groups:
-            part = batch.of(group.members)
-            u, w = unary[group.members], pairwise[group.members]
-            norms = energy.norms(u, w, part)
-            each = energy.losses(
-                group.objective, *energy.scaled(u, w, *group.factors(parameters, norms)), part
-            )  # (e, B)
-            each = each + leading(group.method.penalty_of(norms), each.ndim)
+        for objective, part, u, w, penalty in self._balanced(parameters, batch):
+            each = self.task.energy.losses(objective, u, w, part) + leading(penalty, 2)  # (e, B)
             means.append((each * part.weights).sum(-1) / part.weights.sum(-1).clamp(min=1))
         return torch.cat(means)
 
@@ -201,17 +193,34 @@ class Stack:
         energy = self.task.energy
         score, loud = torch.zeros(2, len(self.replicas), device=self.device)
         for batch in self.batches(examples):
-            u_all, w_all = self.unary(parameters, batch), self.task.pairwise(parameters, batch)
-            for group in self.groups:
-                part, here = batch.of(group.members), group.members
-                u, w = u_all[here], w_all[here]
-                u, w = energy.scaled(u, w, *group.factors(parameters, energy.norms(u, w, part)))
-                predictions = energy.predict(group.objective, u, w, part)
-                score[here] += (self.task.scores(predictions, part) * part.weights).sum(-1)
+            scores, ratios = [], []
+            for objective, part, u, w, _ in self._balanced(parameters, batch):
+                predictions = energy.predict(objective, u, w, part)
+                scores.append((self.task.scores(predictions, part) * part.weights).sum(-1))
                 size_u, size_w = energy.norms(u, w, part)()
-                loud[here] += (size_u / size_w * part.weights).sum(-1)
+                ratios.append((size_u / size_w * part.weights).sum(-1))
+            score += torch.cat(scores)
+            loud += torch.cat(ratios)
         count = torch.tensor([len(x) for x in examples], device=self.device)
         return (score / count).tolist(), (loud / count).tolist()
+
+    def _balanced(self, parameters: Parameters, batch: Batch) -> Iterator[tuple[str, Batch, Tensor, Tensor, Tensor]]:
+        """Scores in balance, with penalties, for all replicas of one objective at a time: the CRF is one call for them.
+
+        Groups are sorted by objective, so the replicas of one are neighbours.
+        """
+        unary, pairwise = self.unary(parameters, batch), self.task.pairwise(parameters, batch)
+        energy = self.task.energy
+        for objective, groups in groupby(self.groups, key=lambda group: group.objective):
+            parts = []
+            for group in groups:
+                u, w = unary[group.members], pairwise[group.members]
+                norms = energy.norms(u, w, batch.of(group.members))
+                penalty = leading(group.method.penalty_of(norms), 2).expand(len(u), batch.examples.shape[1])
+                parts.append((*energy.scaled(u, w, *group.factors(parameters, norms)), penalty))
+                stop = group.members.stop
+            u, w, penalty = (x[0] if len(x) == 1 else torch.cat(x) for x in zip(*parts, strict=True))
+            yield objective, batch.of(slice(stop - len(u), stop)), u, w, penalty
 
     @torch.no_grad()
     def search(self, subset: list[Tensor]) -> None:

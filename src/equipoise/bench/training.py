@@ -1,0 +1,89 @@
+"""How fast the engine trains OCR, in replica-epochs a second, beside the floors of arithmetic and of memory.
+
+    a letter costs   2 * 96,000 + 3 * (640,000 + 70,560 + 3,640) multiplications, forward and backward
+    and moves        about 41,000 numbers to or from memory, if every tensor is written once and read as needed
+
+The floor is the larger of the two, over the letters of an epoch, divided by what the device does in a second.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+from .. import tasks
+from ..data import ocr
+from ..recipe import Recipe
+from ..training import train
+from ..training.replica import Replica
+
+PRODUCTS = 2 * 96_000 + 3 * (640_000 + 70_560 + 3_640)
+NUMBERS = 41_000
+PARAMETERS = 80_000
+PASSES = 7
+"""Over parameters and state, for a step of Adam that reads and writes each number once."""
+
+FLOPS = {"float32": 60e12, "tf32": 400e12, "bfloat16": 790e12}
+BYTES = 4.8e12
+"""What an H200 does in a second."""
+
+PRECISIONS = tuple(FLOPS)
+
+
+@dataclass(frozen=True)
+class Row:
+    replicas: int
+    precision: str
+    objective: str
+    per_second: float
+    """Replica-epochs, validation included, without the first epoch, in which kernels are compiled."""
+    floor_per_second: float
+    test: float
+    """Mean accuracy of the replicas after so few epochs: to see that precision does not matter."""
+    epochs: int
+
+
+def run(device: str, replicas: int, precision: str, objective: str = "marginal", epochs: int = 4) -> Row:
+    """Train so many replicas, seeds and folds mixed, for some epochs."""
+    recipes = [
+        Recipe("ocr", objective=objective, seed=i // 9, fold=i % 9, max_epochs=epochs, stop=epochs)
+        for i in range(replicas)
+    ]
+    ticks: list[tuple[float, int]] = []
+
+    def watch(seen: Sequence[Replica]) -> None:
+        trained = sum(len(replica.history) for replica in seen)
+        ticks.append((time.perf_counter(), trained))
+
+    runs = train(recipes, device=device, precision=precision, stack_size=replicas, watch=watch)
+    (begin, first), (end, last) = ticks[0], ticks[-1]
+    return Row(
+        replicas,
+        precision,
+        objective,
+        round((last - first) / (end - begin), 1),
+        round(floor(precision), 1),
+        round(sum(run.test for run in runs) / len(runs), 4),
+        epochs,
+    )
+
+
+def floor(precision: str) -> float:
+    """Replica-epochs a second that an H200 could do at best."""
+    train_words = tasks.load("ocr").split(0, 0).train
+    letters = int(ocr.load().lengths[train_words].sum())
+    size = 2 if precision == "bfloat16" else 4
+    steps = len(train_words) / 32
+    by_flops = 2 * PRODUCTS * letters / FLOPS[precision]
+    by_bytes = (NUMBERS * size * letters + 4 * PASSES * PARAMETERS * steps) / BYTES
+    return 1 / max(by_flops, by_bytes)
+
+
+def report(device: str, replicas: tuple[int, ...] = (72, 360), epochs: int = 4) -> dict[str, object]:
+    """Every precision at every size."""
+    run(device, replicas[0], "float32", epochs=1)  # kernels compile
+    rows = [run(device, count, precision, epochs=epochs) for count in replicas for precision in PRECISIONS]
+    rows += [run(device, replicas[0], "bfloat16", name, epochs) for name in ("likelihood", "margin", "mean_field")]
+    name = torch.cuda.get_device_name() if device == "cuda" else device
+    return {"device": name, "torch": torch.__version__, "rows": [asdict(row) for row in rows]}
