@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .chain import autograd, backends, inference
-from .chain.problem import Problem, check_labels, problem
+from .chain.problem import given, problem
 from .chain.scoring import mean_loss, score_terms
 
 
@@ -24,7 +24,7 @@ def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor 
     >>> f"{likelihood(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one labelling of eight
     '8.0000'
     """
-    return autograd.log_partition(_chain(unary, pairwise, labels, lengths), labels)
+    return autograd.log_partition(given(unary, pairwise, lengths, labels), labels)
 
 
 def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -37,7 +37,7 @@ def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | 
     >>> f"{marginal(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one label of two
     '2.0000'
     """
-    return autograd.cross_entropy(_chain(unary, pairwise, labels, lengths), labels)
+    return autograd.cross_entropy(given(unary, pairwise, lengths, labels), labels)
 
 
 def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -49,7 +49,7 @@ def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | No
     >>> margin(unary, pairwise, torch.tensor([1, 0]))  # label 1 in the second place: no worse, and half wrong
     tensor(0.5000)
     """
-    chain = _chain(unary, pairwise, labels, lengths)
+    chain = problem(unary, pairwise, lengths, labels)
     valid, length = chain.valid, chain.lengths.clamp(min=1)
     wrong = torch.arange(unary.shape[-1], device=unary.device) != labels[..., None]
     cost = (wrong & valid[..., None]) / length[..., None, None].to(chain.unary.dtype)
@@ -78,12 +78,6 @@ def mean_field(
     >>> f"{mean_field(unary, pairwise, labels):.4f}, exact {marginal(unary, pairwise, labels):.4f}"
     '0.3487, exact 0.4064'
     """
-    chain = _chain(unary, pairwise, labels, lengths)
+    chain = problem(unary, pairwise, lengths, labels)
     log_q = inference.mean_field(unary, pairwise, lengths, iterations=iterations, schedule=schedule)
     return mean_loss(log_q, chain.lengths, labels)
-
-
-def _chain(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None) -> Problem:
-    chain = problem(unary, pairwise, lengths)
-    check_labels(unary, labels, chain.lengths)
-    return chain

@@ -1,11 +1,15 @@
 """The compiled loops equal the reference, run in float64 on the same scores, whatever the scores."""
 
+import math
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from equipoise import objectives
 from equipoise.chain import compiled, compiler, reference, scoring
 from equipoise.chain.problem import Problem
 
@@ -144,8 +148,8 @@ def test_what_underflows_at_one_position_may_win_at_the_next(dtype: torch.dtype)
     unary = torch.zeros(1, 60, 2, dtype=dtype)
     unary[:, :25, 1], unary[:, 25:, 1] = -30, 30
     chain = Problem(unary, ISOLATED.to(dtype)[None, None], torch.tensor([60]))
+    assert in_logs(compiled.messages(*chain).alpha)
     log_z, alpha = compiled.forward(*chain)
-    assert in_logs(alpha)
     torch.testing.assert_close(log_z, torch.tensor([300.0], dtype=dtype))
     nodes, edges = compiled.marginals(torch.ones(1, dtype=dtype), *chain, alpha)
     torch.testing.assert_close(nodes[..., 1], torch.ones(1, 60, dtype=dtype))
@@ -159,7 +163,6 @@ def test_a_backward_pass_that_underflows_after_a_forward_pass_that_did_not() -> 
     chain = Problem(unary, ONE_WAY[None, None], torch.tensor([40]))
     weight = torch.ones(1)
     _, alpha = compiled.forward(*chain)
-    assert not in_logs(alpha)
     known, wanted = compiled.messages(*chain), reference.messages(*double(*chain))
     assert in_logs(known.alpha)
     assert_close(known.log_p, wanted.log_p, 1e-5)
@@ -172,14 +175,63 @@ def test_a_backward_pass_that_underflows_after_a_forward_pass_that_did_not() -> 
         assert_close(got, expected, 1e-5)
 
 
+def test_messages_that_are_small_throughout() -> None:
+    # The one good transition is out of reach, so every step multiplies all there is by e^-55.
+    length, pairwise = 12, torch.full((3, 3), -55.0)
+    pairwise[2, 2] = 0
+    unary = torch.zeros(1, length, 3)
+    unary[..., 2] = -INF
+    chain = Problem(unary, pairwise[None, None], torch.tensor([length]))
+    log_z, nodes, edges = compiled.with_gradient("likelihood", *chain, None)
+    expected = torch.tensor([length * math.log(2) - 55 * (length - 1)])
+    torch.testing.assert_close(log_z, expected)
+    torch.testing.assert_close(compiled.forward(*chain)[0], expected)
+    torch.testing.assert_close(nodes[..., :2], torch.full((1, length, 2), 0.5))
+    torch.testing.assert_close(edges[0, 0, :2, :2], torch.full((2, 2), (length - 1) / 4))
+    assert not in_logs(compiled.messages(*chain).alpha)
+
+
+@given(problems(), st.booleans())
+def test_a_loss_and_its_gradient_at_once(case: tuple[Problem, float], marginal: bool) -> None:
+    chain, tolerance = case
+    exact, labels = Problem(*double(*chain.clean())), some_labels(chain)
+    weight = torch.ones_like(exact.unary[..., 0, 0])
+    got = compiled.with_gradient("cross_entropy" if marginal else "likelihood", *spoilt(chain), labels)
+    value, known = (reference.cross_entropy if marginal else reference.forward)(*exact, labels)
+    gradient = (
+        reference.cross_entropy_gradient(weight, *exact, labels, known)
+        if isinstance(known, reference.Messages)
+        else reference.marginals(weight, *exact, known, labels)
+    )
+    assert_close(got[0], value, tolerance)
+    for x, want in zip(got[1:], gradient, strict=True):
+        assert_close(x, want, tolerance * (1 + chain.unary.numel()))
+
+
+@pytest.mark.parametrize("objective", [objectives.likelihood, objectives.marginal])
+@pytest.mark.parametrize("reduce", [torch.sum, torch.mean, lambda x: (x * torch.tensor([1.0, 2.0, 0.0])).sum()])
+def test_a_graph_that_is_kept_gives_its_gradient_again(
+    objective: Callable[..., Tensor], reduce: Callable[[Tensor], Tensor]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    unary, pairwise = (torch.randn(*n, generator=generator, requires_grad=True) for n in ((3, 5, 4), (4, 4)))
+    loss = reduce(objective(unary, pairwise, torch.randint(4, (3, 5), generator=generator)))
+    first = torch.autograd.grad(loss, (unary, pairwise), retain_graph=True)
+    kept = [x.clone() for x in first]
+    for x in first:
+        x.zero_()  # theirs, to do with as they like
+    for k in range(2):
+        torch.testing.assert_close(list(torch.autograd.grad(loss, (unary, pairwise), retain_graph=k == 0)), kept)
+
+
 def test_logs_are_used_only_where_they_must_be() -> None:
     generator = torch.Generator().manual_seed(0)
     unary, pairwise = torch.randn(4, 50, 5, generator=generator), torch.randn(1, 1, 5, 5, generator=generator)
     lengths = torch.full((4,), 50)
-    assert not in_logs(compiled.forward(unary, pairwise, lengths)[1])
-    assert not in_logs(compiled.forward(10 * unary.clamp(-3, 3), pairwise, lengths)[1])
-    assert in_logs(compiled.forward(100 * unary, pairwise, lengths)[1])
-    assert not in_logs(compiled.forward(100 * unary.double(), pairwise.double(), lengths)[1])
+    assert not in_logs(compiled.messages(unary, pairwise, lengths).alpha)
+    assert not in_logs(compiled.messages(10 * unary.clamp(-3, 3), pairwise, lengths).alpha)
+    assert in_logs(compiled.messages(100 * unary, pairwise, lengths).alpha)
+    assert not in_logs(compiled.messages(100 * unary.double(), pairwise.double(), lengths).alpha)
 
 
 def test_small_probabilities_are_told_apart_in_logs() -> None:

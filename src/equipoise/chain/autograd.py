@@ -8,14 +8,15 @@ both cost memory of order (*batch, L, M). Only where the gradient of a transport
 of log Z) do we leave it to autograd to record the loops of the reference: right to any order, and rarely needed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import backends, reference
-from .problem import Problem, positions
+from . import backends, compiled, reference
+from .problem import Problem, positions, spread
 from .reference import Messages
 from .scoring import score
 
@@ -23,35 +24,46 @@ from .scoring import score
 def log_partition(chain: Problem, labels: Tensor | None = None) -> Tensor:
     """log Z, (*batch,); with labels -log P(labels), +inf where they are forbidden."""
     chain, backend = backends.choose(chain, labels)
+    if _bare(backend):
+        if _recorded(chain):
+            return _apply(AtOnce, *chain, labels, "likelihood")
+        return compiled.forward(*chain, labels)[0]
     return _apply(LogPartition, *chain, labels, backend)[0]
 
 
 def log_marginals(chain: Problem) -> Tensor:
     """log p_t(j), (*batch, L, M), 0 beyond the length."""
     chain, backend = backends.choose(chain)
+    if _bare(backend) and not _recorded(chain):
+        return compiled.log_marginals(*chain)
     return _apply(LogMarginals, *chain, backend)[0]
 
 
 def cross_entropy(chain: Problem, labels: Tensor) -> Tensor:
     """-1/L sum_t log p_t(y_t), (*batch,)."""
     chain, backend = backends.choose(chain, labels)
+    if _bare(backend):
+        if _recorded(chain):
+            return _apply(AtOnce, *chain, labels, "cross_entropy")
+        return compiled.cross_entropy(*chain, labels)[0]
     return _apply(CrossEntropy, *chain, labels, backend)[0]
 
 
 def edge_marginals(chain: Problem) -> Tensor:
     """xi_t(i, j), added up over the sequences and edges that share a matrix: the shape of chain.pairwise."""
     chain, backend = backends.choose(chain)
-    log_z, alpha = _apply(LogPartition, *chain, None, backend)
-    return _apply(Marginals, torch.ones_like(log_z), *chain, alpha, None, backend)[1]
+    alpha = compiled.NOTHING.alpha if _bare(backend) else _apply(LogPartition, *chain, None, backend)[1]
+    weight = torch.ones_like(chain.unary[..., 0, 0])
+    return _apply(Marginals, weight, *chain, alpha, None, backend)[1]
 
 
 def entropy(chain: Problem) -> Tensor:
     """H(Y | X), (*batch,)."""
-    return _apply(Entropy, *chain.clean())
+    return _apply(Entropy, *chain.clean().spread())
 
 
 class LogPartition(Function):
-    """(unary, pairwise, lengths, labels or None, backend) -> log Z or -log P(labels), alpha.
+    """(unary, pairwise as given, lengths, labels or None, backend) -> log Z or -log P(labels), alpha.
 
     alpha is for the backward pass only.
     """
@@ -62,7 +74,7 @@ class LogPartition(Function):
     def forward(
         unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, backend: str
     ) -> tuple[Tensor, Tensor]:
-        return backends.load(backend).forward(unary, pairwise, lengths, labels)
+        return backends.load(backend).forward(unary, spread(pairwise, unary), lengths, labels)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -75,9 +87,7 @@ class LogPartition(Function):
     def backward(ctx: Any, weight: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if weight is None:
             return (None,) * 5
-        args = (weight, *ctx.saved_tensors, ctx.backend)
-        gradient = _apply(Marginals, *args) if torch.is_grad_enabled() else Marginals.forward(*args)
-        return *gradient, None, None, None
+        return *_marginals(weight, *ctx.saved_tensors, ctx.backend), None, None, None
 
 
 class Marginals(Function):
@@ -98,10 +108,13 @@ class Marginals(Function):
         labels: Tensor | None,
         backend: str,
     ) -> tuple[Tensor, Tensor]:
-        if backends.sees_through(backend, weight):
-            return backends.load(backend).marginals(weight, unary, pairwise, lengths, alpha, labels)
-        _, alpha = reference.forward(unary, pairwise, lengths, labels)
-        return reference.marginals(weight, unary, pairwise, lengths, alpha, labels)
+        matrices = spread(pairwise, unary)
+        kernel = backends.load(backend)
+        if not backends.sees_through(backend, weight):
+            kernel = reference
+            _, alpha = reference.forward(unary, matrices, lengths, labels)
+        nodes, edges = kernel.marginals(weight, unary, matrices, lengths, alpha, labels)
+        return nodes, edges.reshape(pairwise.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -112,13 +125,14 @@ class Marginals(Function):
     def backward(ctx: Any, nodes: Tensor, edges: Tensor) -> tuple[Tensor | None, ...]:
         weight, unary, pairwise, lengths, labels = ctx.saved_tensors
         backend = _for_backward(ctx.backend, nodes, edges)
-        known = backend.messages(unary, pairwise, lengths)
+        matrices, edges = spread(pairwise, unary), spread(edges, unary)
+        known = backend.messages(unary, matrices, lengths)
         mass = nodes * known.log_p.exp()  # since d p = p d log p
-        moved, gradient, expected = backend.transport(mass, edges, weight, unary, pairwise, lengths, known)
+        moved, gradient, expected = backend.transport(mass, edges, weight, unary, matrices, lengths, known)
         expected = expected + (mass.sum(-1) * positions(unary, lengths)).sum(-1)
         if labels is not None:
             expected = expected - score(nodes, edges, lengths, labels)
-        return expected, moved, gradient, None, None, None, None
+        return expected, moved, gradient.reshape(pairwise.shape), None, None, None, None
 
 
 class LogMarginals(Function):
@@ -128,7 +142,8 @@ class LogMarginals(Function):
 
     @staticmethod
     def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> tuple[Tensor, ...]:
-        return tuple(backends.load(backend).messages(unary, pairwise, lengths))  # vmap knows plain tuples only
+        known = backends.load(backend).messages(unary, spread(pairwise, unary), lengths)
+        return tuple(known)  # vmap knows plain tuples only
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -143,10 +158,11 @@ class LogMarginals(Function):
             return (None,) * 4
         unary, pairwise, lengths, *saved = ctx.saved_tensors
         backend = _for_backward(ctx.backend, nodes)
-        known = _recall(backend, ctx.backend, unary, pairwise, lengths, saved)
+        matrices = spread(pairwise, unary)
+        known = _recall(backend, ctx.backend, unary, matrices, lengths, saved)
         weight = torch.ones_like(unary[..., 0, 0])
-        moved, gradient, _ = backend.transport(nodes, None, weight, unary, pairwise, lengths, known)
-        return moved, gradient, None, None
+        moved, gradient, _ = backend.transport(nodes, None, weight, unary, matrices, lengths, known)
+        return moved, gradient.reshape(pairwise.shape), None, None
 
 
 class CrossEntropy(Function):
@@ -161,7 +177,7 @@ class CrossEntropy(Function):
     def forward(
         unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, backend: str
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        loss, known = backends.load(backend).cross_entropy(unary, pairwise, lengths, labels)
+        loss, known = backends.load(backend).cross_entropy(unary, spread(pairwise, unary), lengths, labels)
         return loss, *known
 
     @staticmethod
@@ -175,10 +191,45 @@ class CrossEntropy(Function):
     def backward(ctx: Any, weight: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
         if weight is None:
             return (None,) * 5
-        unary, pairwise, lengths, labels, *saved = ctx.saved_tensors
-        backend = _for_backward(ctx.backend, weight)
-        known = _recall(backend, ctx.backend, unary, pairwise, lengths, saved)
-        gradient = backend.cross_entropy_gradient(weight, unary, pairwise, lengths, labels, known)
+        return *CrossEntropy.gradient(weight, *ctx.saved_tensors, backend=ctx.backend), None, None, None
+
+    @staticmethod
+    def gradient(
+        weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, *saved: Tensor, backend: str
+    ) -> tuple[Tensor, Tensor]:
+        kernel, matrices = _for_backward(backend, weight), spread(pairwise, unary)
+        known = _recall(kernel, backend, unary, matrices, lengths, saved)
+        nodes, edges = kernel.cross_entropy_gradient(weight, unary, matrices, lengths, labels, known)
+        return nodes, edges.reshape(pairwise.shape)
+
+
+class AtOnce(Function):
+    """(unary, pairwise, lengths, labels or None, question) -> a loss, (*batch,), answered by the compiled backend.
+
+    Its gradient comes along, for sequences of equal weight. That is what the sum or the mean of a batch makes of them,
+    and then the backward pass has no more to do than to multiply. For other weights, and where the gradient is itself
+    to be differentiated, it is made again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, question: str
+    ) -> Tensor:
+        loss, *ctx.ready = compiled.with_gradient(question, unary, pairwise, lengths, labels)
+        ctx.save_for_backward(unary, pairwise, lengths, labels)
+        ctx.question = question
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        gradient, ctx.ready = ctx.ready, None  # who gets it may change it, so it is given away only once
+        plain = not torch.is_grad_enabled() and backends.sees_through("compiled", weight)
+        if gradient is None or not plain or not compiled.scale(weight, *gradient):
+            if ctx.question == "likelihood":
+                unary, pairwise, lengths, labels = ctx.saved_tensors
+                gradient = _marginals(weight, unary, pairwise, lengths, compiled.NOTHING.alpha, labels, "compiled")
+            else:
+                gradient = CrossEntropy.gradient(weight, *ctx.saved_tensors, *compiled.NOTHING, backend="compiled")
         return *gradient, None, None, None
 
 
@@ -215,6 +266,21 @@ def _apply(function: type[Function], *args: Any) -> Any:
     return super(Function, function).apply(*args)  # type: ignore[misc]
 
 
+def _bare(backend: str) -> bool:
+    """Whether the compiled loops are asked for tensors that no transform of torch.func is looking at."""
+    return backend == "compiled" and not torch._C._are_functorch_transforms_active()
+
+
+def _recorded(chain: Problem) -> bool:
+    """Whether autograd will ask for a gradient."""
+    return torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)
+
+
+def _marginals(*args: Any) -> tuple[Tensor, Tensor]:
+    result: tuple[Tensor, Tensor] = _apply(Marginals, *args) if torch.is_grad_enabled() else Marginals.forward(*args)
+    return result
+
+
 def _for_backward(name: str, *cotangents: Tensor) -> backends.Backend:
     """The backend for a backward pass; the reference where that pass is itself recorded, or where it cannot see."""
     recorded = torch.is_grad_enabled() or not backends.sees_through(name, *cotangents)
@@ -222,7 +288,7 @@ def _for_backward(name: str, *cotangents: Tensor) -> backends.Backend:
 
 
 def _recall(
-    backend: backends.Backend, name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, saved: list[Tensor]
+    backend: backends.Backend, name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, saved: Sequence[Tensor]
 ) -> Messages:
     """The messages saved by the backend of this name; made again where another is to use them, or autograd to see."""
     if torch.is_grad_enabled() or backend is not backends.load(name):

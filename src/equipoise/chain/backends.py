@@ -1,7 +1,8 @@
 """Which code answers: one specification in plain torch, and kernels that must equal it.
 
-A backend is a module with these functions on the fields of a `Problem`. What the alpha and beta that it hands out
-hold is its own affair, so a backward pass goes to the backend that made them: autograd carries the name along.
+A backend is a module with these functions on the fields of a `Problem` whose pairwise is spread. What the alpha and
+beta that it hands out hold is its own affair, so a backward pass goes to the backend that made them: autograd carries
+the name along.
 """
 
 import importlib.util
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from . import compiled, exponential, reference
 from .compiler import library
-from .problem import Problem, readable
+from .problem import Problem, check_values, readable
 from .reference import Messages
 
 
@@ -67,7 +68,8 @@ if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
 def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     """The chain as the backend wants it, and the backend's name.
 
-    Kernels do not read beyond a length; plain torch does, so it gets 0 there.
+    Kernels do not read beyond a length; plain torch does, so it gets 0 there. Values of lengths and labels have been
+    checked, or will be by the kernel.
     """
     unary, pairwise, _ = chain
     if "gpu" in BACKENDS and gpu.serves(unary, pairwise):
@@ -75,6 +77,7 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     looks = readable(*chain, *(() if labels is None else (labels,)))
     if looks and library(unary.dtype) is not None:
         return chain, "compiled"
+    check_values(chain, labels)
     chain = chain.clean()
     return chain, "exponential" if looks and exponential.fits(chain.unary, pairwise) else "reference"
 

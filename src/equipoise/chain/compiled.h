@@ -32,13 +32,18 @@ static inline REAL real(INTEGER i) {
     return x;
 }
 
+/* 1 / i! */
+static const double TAYLOR[] = {
+    1, 1, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800, 1. / 39916800,
+    1. / 479001600, 1. / 6227020800};
+
 /* e^x for x up to a little over 0; 0 where it is not a normal number. Unlike that of libm, it vectorises. */
 static inline REAL exponential(REAL x) {
     REAL n = x * (REAL)M_LOG2E + MAGIC, k = n - MAGIC;
     REAL r = (x - k * (REAL)0x1.62e4p-1) - k * (REAL)1.42860682030941723e-6; /* k log 2, its first product exact */
     REAL y = 0;
-    for (int i = DIGITS == 23 ? 7 : 13; i > 0; i--) y = (y + 1) * (r * ((REAL)1 / i));
-    y = real(bits(y + 1) + (bits(n) << DIGITS));
+    for (int i = DIGITS == 23 ? 7 : 13; i >= 0; i--) y = y * r + (REAL)TAYLOR[i];
+    y = real(bits(y) + (bits(n) << DIGITS));
     return x < (REAL)-SPAN ? 0 : y;
 }
 
@@ -71,6 +76,15 @@ static REAL lowest(const REAL *x, int64_t n, REAL limit) {
     return least;
 }
 
+/* The first place of `value` among x, or the last of all. */
+static int64_t first_of(const REAL *x, int64_t n, REAL value) {
+    WHOLE(n);
+    INTEGER place = n - 1;
+#pragma omp simd reduction(min : place)
+    for (INTEGER j = 0; j < (INTEGER)n; j++) place = x[j] == value && j < place ? j : place;
+    return place;
+}
+
 static REAL total(const REAL *x, int64_t n) {
     WHOLE(n);
     REAL sum = 0;
@@ -93,12 +107,43 @@ static void exponentiate(REAL *restrict x, int64_t n) {
 
 static REAL or_zero(REAL x) { return x == -INFINITY ? 0 : x; }
 
+/* Some numbers in one register. They need not be aligned, and share memory with REAL. */
+typedef REAL Vector __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
+typedef REAL Half __attribute__((vector_size(16)));
+#define ALWAYS static inline __attribute__((always_inline))
+#define AT(x, k) (*(Vector *)((x) + (k) * LANES))
+
+/* `call` with `count` the number of vectors left, at most 4, as a constant: then they all stay in registers. */
+#define UNROLL(left, call) \
+    switch (left) { \
+        case 1: { enum { count = 1 }; call; } break; \
+        case 2: { enum { count = 2 }; call; } break; \
+        case 3: { enum { count = 3 }; call; } break; \
+        default: { enum { count = 4 }; call; } \
+    }
+
+static inline REAL across(Vector v) {
+    Half halves[2];
+    memcpy(halves, &v, sizeof v);
+    Half sum = halves[0] + halves[1];
+    return LANES == 8 ? (sum[0] + sum[2 % (LANES / 2)]) + (sum[1] + sum[3 % (LANES / 2)]) : sum[0] + sum[1];
+}
+
+/* The next vectors of out = x y, and what they add up to. */
+ALWAYS Vector multiply(const REAL *x, const REAL *y, REAL *out, const int count) {
+    Vector sum = {0};
+    for (int k = 0; k < count; k++) sum += AT(out, k) = AT(x, k) * AT(y, k);
+    return sum;
+}
+
 /* out = norm(x y); returns what the normalisation took out. */
 static REAL condense(const REAL *x, const REAL *y, REAL *restrict out, int64_t n, bool logs) {
     WHOLE(n);
     if (!logs) {
-        EACH(j, n) out[j] = x[j] * y[j];
-        REAL mass = total(out, n), scale = mass == 0 ? 0 : 1 / mass;
+        Vector sum = {0};
+        for (int64_t j = 0; j < n; j += 4 * LANES)
+            UNROLL((n - j) / LANES, sum += multiply(x + j, y + j, out + j, count));
+        REAL mass = across(sum), scale = mass == 0 ? 0 : 1 / mass;
         EACH(j, n) out[j] *= scale;
         return mass;
     }
@@ -112,16 +157,43 @@ static REAL condense(const REAL *x, const REAL *y, REAL *restrict out, int64_t n
     return gained;
 }
 
+/* The next vectors of out = scale v E. Sums stay in registers, two of each, as an addition waits for the one before. */
+ALWAYS void columns(
+    const REAL *v, REAL scale, const REAL *table, int64_t m, int64_t width, REAL *restrict out, const int count) {
+    Vector even[4] = {{0}}, odd[4] = {{0}};
+    for (int64_t i = 0; i < m; i += 2, table += 2 * width) {
+        if (width > 4 * LANES) /* rows lie apart, and the processor does not see what is next */
+            for (int64_t k = 0; k < 4 * LANES; k += 64 / (int64_t)sizeof(REAL)) {
+                __builtin_prefetch(table + 8 * width + k);
+                __builtin_prefetch(table + 9 * width + k);
+            }
+        for (int k = 0; k < count; k++) {
+            even[k] += v[i] * AT(table, k);
+            odd[k] += v[i + 1] * AT(table + width, k);
+        }
+    }
+    for (int k = 0; k < count; k++) AT(out, k) = scale * (even[k] + odd[k]);
+}
+
+/* message = scale before E and belief = x message; returns the sum of the belief. */
+static REAL step(
+    const REAL *before, REAL scale, const REAL *table, const REAL *x, int64_t m, int64_t width, REAL *restrict message,
+    REAL *restrict belief) {
+    WHOLE(width);
+    Vector sum = {0};
+    for (int64_t j = 0; j < width; j += 4 * LANES)
+        UNROLL((width - j) / LANES, columns(before, scale, table + j, m, width, message + j, count);
+               sum += multiply(x + j, message + j, belief + j, count));
+    return across(sum);
+}
+
 /* out = v E */
 static void product(
     const REAL *restrict v, const REAL *restrict table, int64_t m, int64_t width, REAL *restrict out, bool logs) {
     WHOLE(width);
     if (!logs) {
-        fill(out, width, 0);
-        for (int64_t i = 0; i < m; i += 4, table += 4 * width) /* four at once, to load and store the sum less often */
-            EACH(j, width)
-                out[j] += (v[i] * table[j] + v[i + 1] * table[width + j]) +
-                          (v[i + 2] * table[2 * width + j] + v[i + 3] * table[3 * width + j]);
+        for (int64_t j = 0; j < width; j += 4 * LANES)
+            UNROLL((width - j) / LANES, columns(v, 1, table + j, m, width, out + j, count));
         return;
     }
     REAL peaks[width];
@@ -136,19 +208,46 @@ static void product(
     EACH(j, width) out[j] = logarithm(out[j]) + peaks[j];
 }
 
-/* out = left^T right, for n rows of each */
+static inline Vector larger(Vector x, Vector y) {
+    Vector out;
+    for (int k = 0; k < LANES; k++) out[k] = x[k] > y[k] ? x[k] : y[k];
+    return out;
+}
+
+/* The next vectors of out(j) = max_i [ v(i) + W(i, j) ] */
+ALWAYS void best_columns(
+    const REAL *v, const REAL *table, int64_t m, int64_t width, REAL *restrict out, const int count) {
+    Vector best[4];
+    for (int k = 0; k < count; k++) best[k] = v[0] + AT(table, k);
+    for (int64_t i = 1; i < m; i++)
+        for (int k = 0; k < count; k++) best[k] = larger(v[i] + AT(table + i * width, k), best[k]);
+    for (int k = 0; k < count; k++) AT(out, k) = best[k];
+}
+
+static void max_product(const REAL *v, const REAL *table, int64_t m, int64_t width, REAL *restrict out) {
+    WHOLE(width);
+    for (int64_t j = 0; j < width; j += 4 * LANES)
+        UNROLL((width - j) / LANES, best_columns(v, table + j, m, width, out + j, count));
+}
+
+/* The next vectors of two rows of out += left^T right. */
+ALWAYS void two_rows(const REAL *left, const REAL *right, int64_t n, int64_t width, REAL *out, const int count) {
+    Vector one[4], two[4];
+    for (int k = 0; k < count; k++) one[k] = AT(out, k), two[k] = AT(out + width, k);
+    for (int64_t t = 0; t < n; t++, left += width, right += width)
+        for (int k = 0; k < count; k++) {
+            one[k] += left[0] * AT(right, k);
+            two[k] += left[1] * AT(right, k);
+        }
+    for (int k = 0; k < count; k++) AT(out, k) = one[k], AT(out + width, k) = two[k];
+}
+
+/* out += left^T right, for n rows of each */
 static void gram(const REAL *left, const REAL *right, int64_t n, int64_t m, int64_t width, REAL *restrict out) {
     WHOLE(width);
-    int64_t t = 0;
-    fill(out, m * width, 0);
-    for (; t + 4 <= n; t += 4) {
-        const REAL *l = left + t * width, *r = right + t * width;
-        EACH(i, m) EACH(j, width)
-            out[i * width + j] += (l[i] * r[j] + l[width + i] * r[width + j]) +
-                                  (l[2 * width + i] * r[2 * width + j] + l[3 * width + i] * r[3 * width + j]);
-    }
-    for (; t < n; t++)
-        EACH(i, m) EACH(j, width) out[i * width + j] += left[t * width + i] * right[t * width + j];
+    for (int64_t i = 0; i < m; i += 2)
+        for (int64_t j = 0; j < width; j += 4 * LANES)
+            UNROLL((width - j) / LANES, two_rows(left + i, right + j, n, width, out + i * width + j, count));
 }
 
 /* (m, m) scores into (width, width), with -inf around them. */

@@ -4,11 +4,13 @@ A sequence is worked through in plain probabilities, normalised at every positio
 that matters can underflow, and in logs otherwise (`compiled.c`). Threads take chunks of sequences that share a matrix.
 Chunks do not depend on the number of threads and are added up in order, so results do not either.
 
-alpha and beta are the messages d and b of `compiled.c`, (*batch, L, width).
+`with_gradient` answers a loss and its gradient at once. pairwise may be spread or as it was given, and its gradient has
+the same shape. alpha and beta are the messages d and b of `compiled.c`, (*batch, L, width), where a `transport` may ask
+for them, and else nothing, (*batch, 0). Lengths and labels out of range are found by the loops as they go.
 """
 
-import ctypes
 import math
+import struct
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,49 +18,77 @@ import torch
 from torch import Tensor
 
 from .compiler import library
+from .problem import Problem, check_values
 from .reference import Messages
 
 CPU = torch.device("cpu")  # said each time, since another may be the default
 CHUNKS = 32  # the most that sequences with one matrix are divided into: each chunk keeps sums of its own
 CHUNK_STEPS = 128  # the fewest positions in a chunk, so that preparing its matrix is not what takes the time
 WORTH_THREADS = 200_000  # multiplications; with fewer, starting threads takes longer than the work
+NOTHING = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # what the gradient of a loss needs to know before
 
 
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    batch = Batch(unary, pairwise, lengths, labels)
-    log_z, alpha = batch.empty(), batch.empty(batch.length, batch.width)
-    batch.run("forward", value=log_z, alpha=alpha)
-    return log_z, alpha
+    value = _room(lengths, unary)
+    _run("forward", unary, pairwise, lengths, labels, value=value)
+    return value, _room(lengths, unary, 0)
 
 
-def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
-    return _messages(Batch(unary, pairwise, lengths))
-
-
-def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
-    batch = Batch(unary, pairwise, lengths, labels)
-    loss = batch.empty()
-    return loss, _messages(batch, value=loss)
-
-
-def _messages(batch: "Batch", **value: Tensor) -> Messages:
-    log_p, alpha, beta = (batch.empty(batch.length, k) for k in (batch.labels, batch.width, batch.width))
-    batch.run("messages", 0, log_p=log_p, alpha=alpha, beta=beta, **value)
-    return Messages(log_p, alpha, beta)
-
-
-def marginals(
-    weight: Tensor,
+def with_gradient(
+    question: str,
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
-    alpha: Tensor,
-    labels: Tensor | None = None,
+    labels: Tensor | None,
+    weight: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A loss, (*batch,), and the gradient, as (unary, pairwise), of sum_b weight_b loss_b; no weight means 1.
+
+    The question is "likelihood", the value of `forward`, or "cross_entropy".
+    """
+    value, nodes, gradient = _room(lengths, unary), _like(unary), _like(pairwise)
+    _run(question, unary, pairwise, lengths, labels, weight=weight, value=value, nodes=nodes, gradient=gradient)
+    return value, nodes, gradient
+
+
+def marginals(
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    batch = Batch(unary, pairwise, lengths, labels)
-    nodes, sums = batch.empty(batch.length, batch.labels), batch.edge_sums()
-    batch.run("marginals", weight=weight, alpha=alpha, nodes=nodes, gradient=sums)
-    return nodes, batch.add_up(sums)
+    return with_gradient("likelihood", unary, pairwise, lengths, labels, weight)[1:]
+
+
+def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
+    value, log_p = _room(lengths, unary), _like(unary)
+    _run("messages", unary, pairwise, lengths, labels, value=value, log_p=log_p)
+    return value, Messages(log_p, *(_room(lengths, unary, 0) for _ in range(2)))
+
+
+def cross_entropy_gradient(
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+) -> tuple[Tensor, Tensor]:
+    return with_gradient("cross_entropy", unary, pairwise, lengths, labels, weight)[1:]
+
+
+def scale(weight: Tensor, *gradients: Tensor) -> bool:
+    """Multiply the gradients by weight, (*batch,), in place, where it is the same for all; whether it was."""
+    weight = weight.contiguous()
+    function = getattr(library(weight.dtype), "scale")  # noqa: B009  no library, no call
+    return all(not function(weight.data_ptr(), weight.numel(), x.data_ptr(), x.numel()) for x in gradients)
+
+
+def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
+    width = layout(unary.shape, pairwise.shape, unary.dtype).width
+    alpha, beta = (_room(lengths, unary, unary.shape[-2], width) for _ in range(2))
+    known = Messages(_like(unary), alpha, beta)
+    _run("messages", unary, pairwise, lengths, **known._asdict())
+    return known
+
+
+def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    """The log_p of `messages`."""
+    log_p = _like(unary)
+    _run("messages", unary, pairwise, lengths, log_p=log_p)
+    return log_p
 
 
 def transport(
@@ -70,117 +100,109 @@ def transport(
     lengths: Tensor,
     known: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    batch = Batch(unary, pairwise, lengths)
-    given = {"node_weights": nodes}
-    if edges is not None:
-        given |= {"edge_weights": edges, "weight_owner": owners(edges.shape[:-3], batch.shape)}
-    return _transport(batch, weight, known, 0 if edges is None else edges.shape[-3], **given)
-
-
-def cross_entropy_gradient(
-    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
-) -> tuple[Tensor, Tensor]:
-    return _transport(Batch(unary, pairwise, lengths, labels), weight, known)[:2]
-
-
-def _transport(
-    batch: "Batch", weight: Tensor, known: Messages, weight_edges: int = 0, **given: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    moved, sums, expected = batch.empty(batch.length, batch.labels), batch.edge_sums(), batch.empty()
-    given |= {"weight": weight, "nodes": moved, "gradient": sums, "expected": expected, **known._asdict()}
-    batch.run("transport", weight_edges, **given)
-    return moved, batch.add_up(sums), expected
+    moved, gradient, expected = _like(unary), _like(pairwise), _room(lengths, unary)
+    _run(
+        *("transport", unary, pairwise, lengths),
+        weight_owner=None if edges is None else owners(edges.shape[:-3], unary.shape[:-2]),
+        weight=weight,
+        node_weights=nodes,
+        edge_weights=edges,
+        nodes=moved,
+        gradient=gradient,
+        expected=expected,
+        **known._asdict(),
+    )
+    return moved, gradient, expected
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    batch = Batch(unary, pairwise, lengths)
-    path, best = torch.empty(unary.shape[:-1], dtype=torch.int64, device=CPU), batch.empty()
-    batch.run("decode", path=path, value=best)
+    path, best = torch.empty(unary.shape[:-1], dtype=torch.int64, device=CPU), _room(lengths, unary)
+    _run("decode", unary, pairwise, lengths, path=path, value=best)
     return path, best
 
 
-INTEGERS = ("length", "labels", "width", "edges", "weight_edges", "chunks", "threads")
-ARRAYS = (
-    *("order", "starts", "owner", "weight_owner", "lengths", "gold"),
-    *("unary", "pairwise", "weight", "node_weights", "edge_weights"),
-    *("value", "log_p", "alpha", "beta", "nodes", "gradient", "expected", "path"),
-)
+def _room(lengths: Tensor, unary: Tensor, *own: int) -> Tensor:
+    return unary.new_empty((*lengths.shape, *own))
 
 
-class Arguments(ctypes.Structure):
-    """`Batch` of compiled.c."""
-
-    _fields_ = tuple((x, ctypes.c_int64) for x in INTEGERS) + tuple((x, ctypes.c_void_p) for x in ARRAYS)
+def _like(x: Tensor) -> Tensor:
+    return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
-class Plan(NamedTuple):
-    """Chunk k has the sequences order[starts[k]:starts[k + 1]], and their matrix is owner[k]."""
+PACK = struct.Struct("26q").pack  # `Batch` of compiled.c: 8 integers and 18 addresses
 
+
+def _run(
+    name: str,
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    gold: Tensor | None = None,
+    *,
+    weight_owner: Tensor | None = None,
+    weight: Tensor | None = None,
+    node_weights: Tensor | None = None,
+    edge_weights: Tensor | None = None,
+    value: Tensor | None = None,
+    log_p: Tensor | None = None,
+    alpha: Tensor | None = None,
+    beta: Tensor | None = None,
+    nodes: Tensor | None = None,
+    gradient: Tensor | None = None,
+    expected: Tensor | None = None,
+    path: Tensor | None = None,
+) -> None:
+    shape = layout(unary.shape, pairwise.shape, unary.dtype)
+    labels = gold if gold is None or gold.dtype == torch.int64 else gold.to(torch.int64)
+    fields = (
+        *(weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights),
+        *(value, log_p, alpha, beta, nodes, gradient, expected, path),
+    )
+    arrays = [x if x is None else x.contiguous() for x in fields]  # this also keeps alive what had to be copied
+    packed = PACK(
+        *shape.integers,
+        torch.get_num_threads() if shape.work >= WORTH_THREADS else 1,
+        0 if edge_weights is None else edge_weights.shape[-3],
+        shape.order.data_ptr(),
+        shape.starts.data_ptr(),
+        *[0 if x is None else x.data_ptr() for x in arrays],
+    )
+    if getattr(library(unary.dtype), name)(packed):
+        check_values(Problem(unary, pairwise, lengths), gold)
+        raise MemoryError(f"no room for chains of shape {tuple(unary.shape)}")
+
+
+class Layout(NamedTuple):
+    """How sequences are divided: chunk k has order[starts[k]:starts[k + 1]], and their matrix is k // pieces."""
+
+    integers: tuple[int, ...]  # length, labels, width, edges, pieces, chunks
+    width: int
+    work: int
     order: Tensor
     starts: Tensor
-    owner: Tensor
 
 
-class Batch:
-    """The fields of a `Problem`, and how its sequences are divided into chunks."""
-
-    def __init__(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> None:
-        self.fields = {"unary": unary, "pairwise": pairwise, "lengths": lengths}
-        if labels is not None:
-            self.fields["gold"] = labels.to(torch.int64)
-        self.shape, self.length, self.labels = unary.shape[:-2], *unary.shape[-2:]
-        lanes = 32 // unary.itemsize
-        self.width = -(-self.labels // lanes) * lanes
-        self.matrices, self.dtype = pairwise.shape, unary.dtype
-        self.plan = plan(pairwise.shape[:-3], self.shape, self.length, pairwise.shape[-3] > 1)
-
-    def empty(self, *own: int) -> Tensor:
-        return torch.empty((*self.shape, *own), dtype=self.dtype, device=CPU)
-
-    def edge_sums(self) -> Tensor:
-        """Zeros in the shape of the matrices of a sequence, for each chunk."""
-        return torch.zeros((len(self.plan.owner), *self.matrices[-3:]), dtype=self.dtype, device=CPU)
-
-    def add_up(self, sums: Tensor) -> Tensor:
-        """Over the chunks that share a matrix, in order, into the shape of pairwise."""
-        if len(sums) == math.prod(self.matrices[:-3]):
-            return sums.view(self.matrices)
-        return sums.view(*self.matrices[:-3], -1, *self.matrices[-3:]).sum(-4)
-
-    def run(self, name: str, /, weight_edges: int = 0, **arrays: Tensor) -> None:
-        size = self.fields["unary"].numel() * self.labels
-        # The dictionary also keeps alive what is copied to be contiguous.
-        arrays = {key: x.contiguous() for key, x in (*self.fields.items(), *arrays.items())}
-        arguments = Arguments(
-            length=self.length,
-            labels=self.labels,
-            width=self.width,
-            edges=self.matrices[-3],
-            weight_edges=weight_edges,
-            chunks=len(self.plan.owner),
-            threads=torch.get_num_threads() if size >= WORTH_THREADS else 1,
-            order=self.plan.order.data_ptr(),
-            starts=self.plan.starts.data_ptr(),
-            owner=self.plan.owner.data_ptr(),
-            **{key: x.data_ptr() for key, x in arrays.items()},
-        )
-        if getattr(library(self.dtype), name)(ctypes.byref(arguments)):
-            raise MemoryError(f"no room for a chain of {self.length} positions and {self.labels} labels")
+@lru_cache(maxsize=1024)
+def layout(unary: torch.Size, pairwise: torch.Size, dtype: torch.dtype) -> Layout:
+    """Sequences of the same matrix, divided into chunks of about equal size."""
+    many, (length, m) = unary[:-2], unary[-2:]
+    per_edge = len(pairwise) > len(unary)
+    edges = pairwise[-3] if per_edge else 1
+    few = pairwise[: -3 if per_edge else -2] if len(pairwise) > 2 else torch.Size([1] * len(many))
+    owner, matrices = owners(few, many), torch.arange(math.prod(few), device=CPU)
+    sharing = len(owner) // max(1, len(matrices))
+    pieces = min(-(-sharing * length // CHUNK_STEPS), sharing, 4 if edges > 1 else CHUNKS)
+    pieces = 1 << max(0, pieces - 1).bit_length()  # a power of two, to come out even
+    starts = matrices[:, None] * sharing + torch.arange(pieces, device=CPU) * sharing // pieces
+    starts = torch.cat([starts.flatten(), torch.tensor([len(owner)], device=CPU)])
+    order = owner.argsort(stable=True)
+    lanes = 32 // dtype.itemsize
+    width = -(-m // lanes) * lanes
+    integers = length, m, width, edges, pieces, len(starts) - 1
+    return Layout(integers, width, math.prod(unary) * m, order, starts)
 
 
 @lru_cache
 def owners(few: torch.Size, many: torch.Size) -> Tensor:
     """For each of many sequences the one of few, which broadcast to them, that it shares."""
     return torch.arange(math.prod(few), device=CPU).view(few).expand(many).flatten()
-
-
-@lru_cache
-def plan(few: torch.Size, many: torch.Size, length: int, per_edge: bool) -> Plan:
-    """Sequences of the same matrix, divided into chunks of about equal size."""
-    owner, matrices = owners(few, many), torch.arange(math.prod(few), device=CPU)
-    sharing = len(owner) // max(1, len(matrices))
-    pieces = min(-(-sharing * length // CHUNK_STEPS), sharing, 4 if per_edge else CHUNKS)
-    pieces = 1 << max(0, pieces - 1).bit_length()  # a power of two, to come out even
-    starts = matrices[:, None] * sharing + torch.arange(pieces, device=CPU) * sharing // pieces
-    starts = torch.cat([starts.flatten(), torch.tensor([len(owner)], device=CPU)])
-    return Plan(owner.argsort(stable=True), starts, matrices.repeat_interleave(pieces))

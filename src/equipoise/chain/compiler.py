@@ -20,7 +20,8 @@ import torch
 
 logger = logging.getLogger("equipoise")
 
-SOURCES = (Path(__file__).with_name("compiled.c"), Path(__file__).with_name("compiled.h"))
+FILES = ("compiled.c", "compiled.h", "compiled_sweeps.h", "compiled_transport.h")
+SOURCES = tuple(Path(__file__).with_name(name) for name in FILES)
 TYPES = {
     torch.float32: ["-DREAL=float", "-DINTEGER=int32_t", "-DDIGITS=23"],
     torch.float64: ["-DREAL=double", "-DINTEGER=int64_t", "-DDIGITS=52"],
@@ -48,7 +49,9 @@ def library(dtype: torch.dtype) -> ctypes.CDLL | None:
             return None
         logger.info("compiled %s in %.1f s, once", path, time.perf_counter() - start)
     try:
-        return ctypes.CDLL(str(path))
+        loaded = ctypes.CDLL(str(path))
+        loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+        return loaded
     except OSError as failure:
         logger.warning("%s cannot be loaded: chains on the CPU run in plain PyTorch, much slower\n%s", path, failure)
         return None

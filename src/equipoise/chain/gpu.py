@@ -26,7 +26,7 @@ operators = torch.ops.equipoise
 def serves(unary: Tensor, pairwise: Tensor) -> bool:
     """Whether these scores are of the kind that the kernels know; those of one chain must be within 32-bit reach."""
     length, m = unary.shape[-2:]
-    reach = max(length, pairwise.shape[-3] * m) * m
+    reach = max(length, pairwise.shape[-3] * m if pairwise.ndim > unary.ndim else m) * m
     return unary.is_cuda and unary.dtype == torch.float32 and m <= MOST_LABELS and reach < 2**31
 
 

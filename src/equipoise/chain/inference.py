@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from . import autograd, backends, decoding, meanfield, scoring
-from .problem import check_labels, problem
+from .problem import given, problem, spread
 
 
 def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -26,9 +26,7 @@ def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | Non
     >>> score(unary, pairwise, torch.tensor([0, 1]))  # 1 + 5 + 2
     tensor(8.)
     """
-    chain = problem(unary, pairwise, lengths)
-    check_labels(unary, labels, chain.lengths)
-    return scoring.score(*chain, labels)
+    return scoring.score(*problem(unary, pairwise, lengths, labels), labels)
 
 
 def log_partition(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -39,7 +37,7 @@ def log_partition(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
     >>> f"{log_partition(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # counts the 2 * 2 * 2 labellings
     '8.0000'
     """
-    return autograd.log_partition(problem(unary, pairwise, lengths))
+    return autograd.log_partition(given(unary, pairwise, lengths))
 
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -51,7 +49,7 @@ def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
     tensor([[0.1192, 0.8808],
             [0.1192, 0.8808]])
     """
-    return autograd.log_marginals(problem(unary, pairwise, lengths))
+    return autograd.log_marginals(given(unary, pairwise, lengths))
 
 
 def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -61,9 +59,10 @@ def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = Non
     tensor([[[0.3333, 0.0000],
              [0.3333, 0.3333]]])
     """
-    chain = problem(unary, pairwise, lengths)
+    chain = given(unary, pairwise, lengths)
     *batch, length, m = chain.unary.shape
-    return autograd.edge_marginals(chain._replace(pairwise=chain.pairwise.expand(*batch, length - 1, m, m)))
+    pairwise = spread(chain.pairwise, unary).expand(*batch, length - 1, m, m)
+    return autograd.edge_marginals(chain._replace(pairwise=pairwise))
 
 
 def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -85,11 +84,11 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     >>> labels, best
     (tensor([   0,    0, -100]), tensor(5.))
     """
-    chain = problem(unary, pairwise, lengths)
-    ready, backend = backends.choose(chain.detach())
+    chain = given(unary, pairwise, lengths)
+    ready, backend = backends.choose(chain.detach().spread())
     labels, best = backends.load(backend).decode(*ready)
     if torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad):
-        best = decoding.score_found(chain, labels[..., None, :])[..., 0]
+        best = decoding.score_found(chain.spread(), labels[..., None, :])[..., 0]
     return labels, best
 
 

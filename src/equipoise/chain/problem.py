@@ -2,8 +2,9 @@
 
     F(Y | X) = sum_t U(x_t, y_t) + sum_t W_t(y_t, y_{t+1})                                      (§4.1, eq. 1)
 
-What can be checked without waiting for a device is checked always: ranks, sizes, dtypes and devices, and on the CPU
-also the values of `lengths` and `labels`. On an accelerator values are read only by `check`, which waits for it.
+What can be checked without waiting for a device is checked always: ranks, sizes, dtypes and devices by `given`, and on
+the CPU also the values of `lengths` and `labels`, by `check_values` or by the kernel that reads them anyway. On an
+accelerator values are read only by `check`, which waits for it.
 """
 
 from functools import lru_cache
@@ -16,10 +17,10 @@ IGNORE = -100  # marks a position that does not count, in labels given and label
 
 
 class Problem(NamedTuple):
-    """A batch of chains in the one shape the algorithms work on."""
+    """A batch of chains, checked."""
 
     unary: Tensor  # (*batch, L, M), float32 or float64, anything beyond the length
-    pairwise: Tensor  # (*b, E, M, M), same dtype; b broadcasts to batch; E is L-1, or 1 where all edges share a matrix
+    pairwise: Tensor  # same dtype; as given, or after `spread`, which the algorithms want, (*b, E, M, M)
     lengths: Tensor  # (*batch,), int64
 
     @property
@@ -31,6 +32,9 @@ class Problem(NamedTuple):
         """With 0 beyond the length: what stands there, NaN included, must reach neither a value nor a gradient."""
         return self._replace(unary=self.unary.masked_fill(~self.valid[..., None], 0))
 
+    def spread(self) -> "Problem":
+        return self._replace(pairwise=spread(self.pairwise, self.unary))
+
     def detach(self) -> "Problem":
         return Problem(self.unary.detach(), self.pairwise.detach(), self.lengths)
 
@@ -40,21 +44,34 @@ def positions(unary: Tensor, lengths: Tensor) -> Tensor:
     return torch.arange(unary.shape[-2], device=lengths.device) < lengths[..., None]
 
 
-def problem(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Problem:
-    """Check the scores and bring them to one shape; half precision is raised to float32."""
-    check_scores(unary, pairwise)
-    batch, (length, labels) = unary.shape[:-2], unary.shape[-2:]
+def spread(pairwise: Tensor, unary: Tensor) -> Tensor:
+    """pairwise as (*b, E, M, M), where b broadcasts to batch, and E is L-1, or 1 where all edges share a matrix."""
     if pairwise.ndim == 2:
-        pairwise = pairwise.reshape(*(1,) * (len(batch) + 1), labels, labels)
-    elif pairwise.ndim == unary.ndim:
-        pairwise = pairwise.unsqueeze(-3)
+        return pairwise.view((1,) * (unary.ndim - 1) + pairwise.shape)
+    return pairwise.unsqueeze(-3) if pairwise.ndim == unary.ndim else pairwise
 
-    dtype = torch.promote_types(torch.promote_types(unary.dtype, pairwise.dtype), torch.float32)
-    unary, pairwise = unary.to(dtype), pairwise.to(dtype)
+
+def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels: Tensor | None = None) -> Problem:
+    """The scores as a problem, all checked but the values of lengths and labels; half precision becomes float32."""
+    check_scores(unary, pairwise)
+    if unary.dtype != pairwise.dtype or unary.dtype not in (torch.float32, torch.float64):
+        dtype = torch.promote_types(torch.promote_types(unary.dtype, pairwise.dtype), torch.float32)
+        unary, pairwise = unary.to(dtype), pairwise.to(dtype)
     if lengths is None:
-        return Problem(unary, pairwise, whole(batch, length, unary.device))
-    check_lengths(unary, lengths)
-    return Problem(unary, pairwise, lengths.to(torch.int64))
+        lengths = whole(unary.shape[:-2], unary.shape[-2], unary.device)
+    else:
+        check_lengths(unary, lengths)
+        lengths = lengths if lengths.dtype == torch.int64 else lengths.to(torch.int64)
+    if labels is not None:
+        check_labels(unary, labels)
+    return Problem(unary, pairwise, lengths)
+
+
+def problem(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels: Tensor | None = None) -> Problem:
+    """The scores as a problem for plain torch: all checked, pairwise spread."""
+    chain = given(unary, pairwise, lengths, labels)
+    check_values(chain, labels)
+    return chain.spread()
 
 
 def whole(batch: torch.Size, length: int, device: torch.device) -> Tensor:
@@ -83,15 +100,27 @@ def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths
     ...
     ValueError: unary[1, 2, 0] is nan: scores must be finite or -inf
     """
-    problem(unary, pairwise, lengths)
+    given(unary, pairwise, lengths, labels)
     valid = torch.ones_like(unary[..., 0], dtype=torch.bool) if lengths is None else positions(unary, lengths)
     if lengths is not None:
         _check_length_values(unary, lengths)
     _check_finite("unary", unary, valid[..., None])
     _check_finite("pairwise", pairwise)
     if labels is not None:
-        check_labels(unary, labels)
         check_label_values(unary, labels, valid)
+
+
+def check_values(chain: Problem, labels: Tensor | None = None) -> None:
+    """Raise if a length or a label that counts is out of range, where values can be read."""
+    unary, _, lengths = chain
+    if not readable(lengths):
+        return
+    _check_length_values(unary, lengths)
+    if labels is None or not readable(labels) or labels.numel() == 0:
+        return
+    low, high = labels.aminmax()  # one look that settles most cases
+    if low < 0 or high >= unary.shape[-1]:
+        check_label_values(unary, labels, positions(unary, lengths))
 
 
 def check_scores(unary: Tensor, pairwise: Tensor) -> None:
@@ -103,9 +132,11 @@ def check_scores(unary: Tensor, pairwise: Tensor) -> None:
     check_device("pairwise", pairwise, unary)
     if unary.ndim < 2:
         raise ValueError(f"unary must have shape (*batch, L, M), got {tuple(unary.shape)}")
-    if 0 in unary.shape[-2:]:
+    *_, length, labels = unary.shape
+    if length == 0 or labels == 0:
         raise ValueError(f"unary must have at least one position and one label, got shape {tuple(unary.shape)}")
-    _check_pairwise_shape(unary, pairwise)
+    if pairwise.shape != (labels, labels):
+        _check_pairwise_shape(unary, pairwise)
 
 
 def check_lengths(unary: Tensor, lengths: Tensor) -> None:
@@ -116,12 +147,10 @@ def check_lengths(unary: Tensor, lengths: Tensor) -> None:
             f"lengths has shape {tuple(lengths.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-2])}"
         )
     check_device("lengths", lengths, unary)
-    if readable(lengths):
-        _check_length_values(unary, lengths)
 
 
-def check_labels(unary: Tensor, labels: Tensor, lengths: Tensor | None = None) -> None:
-    """Check labels of shape (*batch, L) against unary; given lengths, also their values where these can be read."""
+def check_labels(unary: Tensor, labels: Tensor) -> None:
+    """Check the type and shape of labels, (*batch, L)."""
     if not _is_integer(labels):
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if labels.shape != unary.shape[:-1]:
@@ -129,11 +158,6 @@ def check_labels(unary: Tensor, labels: Tensor, lengths: Tensor | None = None) -
             f"labels has shape {tuple(labels.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-1])}"
         )
     check_device("labels", labels, unary)
-    if lengths is None or not readable(labels, lengths) or labels.numel() == 0:
-        return
-    low, high = labels.aminmax()  # one look that settles most cases
-    if low < 0 or high >= unary.shape[-1]:
-        check_label_values(unary, labels, positions(unary, lengths))
 
 
 def check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:
@@ -148,10 +172,12 @@ def check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:
 
 def readable(*tensors: Tensor) -> bool:
     """Whether the values can be looked at without waiting for a device or breaking a trace."""
-    return not torch.compiler.is_compiling() and all(
-        x.device.type == "cpu" and torch._C._has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
-        for x in tensors
-    )
+    if torch.compiler.is_compiling():
+        return False
+    for x in tensors:  # not all(), which takes longer to start than to run
+        if not (x.is_cpu and torch._C._has_storage(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return False
+    return True
 
 
 def first(where: Tensor) -> tuple[int, ...] | None:
