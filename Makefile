@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test check bench clean
 
 demo: .venv/ready
-	$(BIN)/python examples/chain_demo.py
+	$(BIN)/equipoise demo $(ARGS)
 
 test: .venv/ready
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)

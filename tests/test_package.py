@@ -13,21 +13,24 @@ import equipoise
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "equipoise"
 LAYERS = ["data", "chain", "gaussian", "objectives", "constraints", "scaling", "masking", "diagnosis", "crf", "compat"]
-LAYERS += ["recipe", "nets", "tasks", "training", "experiments", "bench", "cli_data", "cli"]
+LAYERS += ["recipe", "nets", "tasks", "training", "experiments", "bench", "cli"]
 
 
 def test_public_names() -> None:
-    for name in ("ChainCRF", "chain", "constraints", "objectives", "scaling"):
+    for name in ("ChainCRF", "GaussianCRF", "chain", "constraints", "gaussian", "objectives", "scaling"):
         assert hasattr(equipoise, name)
     functions = "score log_partition log_marginals edge_marginals decode top_k sample entropy mean_field"
     assert set(functions.split()) <= set(equipoise.chain.__all__)
+    functions = "solve cg potts bounded check mean_abs sampled_mean_abs sigma_max spectral_bound"
+    assert set(functions.split()) <= set(equipoise.gaussian.__all__)
 
 
 def test_every_public_function_has_an_example() -> None:
     """Which the tests run, as doctests."""
     names = [getattr(equipoise.chain, name) for name in equipoise.chain.__all__]
+    names += [getattr(equipoise.gaussian, name) for name in equipoise.gaussian.__all__ if name.islower()]
     names += [getattr(equipoise.objectives, name) for name in ("likelihood", "marginal", "margin", "mean_field")]
-    names += [equipoise.ChainCRF, equipoise.scaling.Fixed, equipoise.constraints.from_labels]
+    names += [equipoise.ChainCRF, equipoise.GaussianCRF, equipoise.scaling.Fixed, equipoise.constraints.from_labels]
     for name in names:
         assert ">>>" in name.__doc__, name
 

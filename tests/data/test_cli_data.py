@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from data.loopback import Site
 
-from equipoise import cli_data
+from equipoise.cli import data as cli_data
 from equipoise.data.registry import DATASETS, Dataset, File, Source
 
 BODY = bytes(range(256)) * 1000
@@ -93,7 +93,7 @@ def test_interrupt_keeps_what_has_come(site: Site, tmp_path: Path, monkeypatch: 
     url = site.serve("all.bin", BODY, stall=60.0)
     code = """
 import sys
-from equipoise import cli_data
+from equipoise.cli import data as cli_data
 from equipoise.data.registry import DATASETS, Dataset, File, Source
 DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (File("all", "toy/all.bin", 256000),)),))
 cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])

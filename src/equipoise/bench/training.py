@@ -44,6 +44,16 @@ class Row:
     epochs: int
 
 
+@dataclass(frozen=True)
+class Report:
+    device: str
+    torch: str
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
 def run(device: str, replicas: int, precision: str, objective: str = "marginal", epochs: int = 4) -> Row:
     """Train so many replicas, seeds and folds mixed, for some epochs."""
     recipes = [
@@ -80,10 +90,11 @@ def floor(precision: str) -> float:
     return 1 / max(by_flops, by_bytes)
 
 
-def report(device: str, replicas: tuple[int, ...] = (72, 360), epochs: int = 4) -> dict[str, object]:
-    """Every precision at every size."""
-    run(device, replicas[0], "float32", epochs=1)  # kernels compile
-    rows = [run(device, count, precision, epochs=epochs) for count in replicas for precision in PRECISIONS]
-    rows += [run(device, replicas[0], "bfloat16", name, epochs) for name in ("likelihood", "margin", "mean_field")]
+def report(device: str, replicas: tuple[int, ...] = (72, 360), epochs: int = 4) -> Report:
+    """Every precision that the device has, at every size."""
+    run(device, replicas[0], "float32", epochs=2)  # kernels compile
+    precisions = PRECISIONS if device == "cuda" else PRECISIONS[:1]
+    rows = [run(device, count, precision, epochs=epochs) for count in replicas for precision in precisions]
+    rows += [run(device, replicas[0], precisions[-1], name, epochs) for name in ("likelihood", "margin", "mean_field")]
     name = torch.cuda.get_device_name() if device == "cuda" else device
-    return {"device": name, "torch": torch.__version__, "rows": [asdict(row) for row in rows]}
+    return Report(name, torch.__version__, tuple(rows))

@@ -1,5 +1,6 @@
 """The modules a user puts on top of a net: they own parameters, and the mathematics is in the layers below."""
 
 from .chain import ChainCRF
+from .gaussian import GaussianCRF
 
-__all__ = ["ChainCRF"]
+__all__ = ["ChainCRF", "GaussianCRF"]

@@ -73,17 +73,17 @@ def grid(setting: Setting, base: Recipe) -> list[Recipe]:
 
 def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any] | None:
     """The best point by mean validation over the records there are of it, and how all did; None without records."""
-    results: dict[tuple[Any, ...], list[float]] = {}
-    wanted = {_place(point) for point in points}
+    results: dict[Recipe, list[float]] = {}
+    wanted = {_anyhow(point) for point in points}
     for kept in records:
-        if _place(kept.recipe) in wanted:
-            results.setdefault(_place(kept.recipe), []).append(kept.valid if kept.failed is None else 0.0)
+        if _anyhow(kept.recipe) in wanted:
+            results.setdefault(_anyhow(kept.recipe), []).append(kept.valid if kept.failed is None else 0.0)
     if not results:
         return None
-    means = {place: statistics.mean(values) for place, values in results.items()}
-    best = max(means, key=lambda place: means[place])
+    means = {point: statistics.mean(values) for point, values in results.items()}
+    best = max(means, key=lambda point: means[point])
     return {
-        "chosen": dict(zip(SEARCHED, best, strict=True)),
+        "chosen": {name: getattr(best, name) for name in SEARCHED},
         "valid": round(means[best], 5),
         "runs": len(results[best]),
         "tried": len(means),
@@ -91,8 +91,9 @@ def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any
     }
 
 
-def _place(recipe: Recipe) -> tuple[Any, ...]:
-    return tuple(getattr(recipe, name) for name in SEARCHED)
+def _anyhow(recipe: Recipe) -> Recipe:
+    """Whatever its seed and fold."""
+    return replace(recipe, seed=0, fold=0)
 
 
 def choices() -> dict[str, dict[str, Any]]:

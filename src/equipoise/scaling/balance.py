@@ -52,6 +52,6 @@ def verdict(ratios: Sequence[float]) -> Verdict:
         advice = f"unary part has almost no say: {found}; try scaling.Learned() or scaling.Offline()"
         return Verdict("pairwise dominates", last, trend, advice)
     if trend == "rising":
-        advice = f"unary part keeps growing beside the pairwise part: {found}; watch it, or try scaling.Learned()"
+        advice = f"unary part keeps growing beside the pairwise part: {found}; watch where it settles"
         return Verdict("drifting", last, trend, advice)
     return Verdict("balanced", last, trend, f"in balance: {found}")

@@ -204,6 +204,12 @@ class Stack:
         count = torch.tensor([len(x) for x in examples], device=self.device)
         return (score / count).tolist(), (loud / count).tolist()
 
+    @torch.no_grad()
+    def predict(self, parameters: Parameters, batch: Batch) -> Tensor:
+        """Labels for every replica's examples, (E, B, ...)."""
+        parts = self._balanced(parameters, batch)
+        return torch.cat([self.task.energy.predict(objective, u, w, part) for objective, part, u, w, _ in parts])
+
     def _balanced(self, parameters: Parameters, batch: Batch) -> Iterator[tuple[str, Batch, Tensor, Tensor, Tensor]]:
         """Scores in balance, with penalties, for all replicas of one objective at a time: the CRF is one call for them.
 

@@ -16,11 +16,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from .data.checking import FileState
-from .data.errors import DataError, UnknownDatasetError
-from .data.folder import data_folder, present, verify
-from .data.obtain import Obtained, obtain
-from .data.registry import DATASETS, Dataset, dataset
+from ..data.checking import FileState
+from ..data.errors import DataError, UnknownDatasetError
+from ..data.folder import data_folder, present, verify
+from ..data.obtain import Obtained, obtain
+from ..data.registry import DATASETS, Dataset, dataset
 
 data = tyro.extras.SubcommandApp()
 

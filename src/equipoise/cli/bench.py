@@ -1,0 +1,88 @@
+"""`equipoise bench`: speed and error beside every peer, in one run."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from ..bench import chain as chain_bench
+from ..bench import gaussian as gaussian_bench
+from ..bench import training as training_bench
+from ..bench.peers import QUESTIONS
+
+
+def bench(
+    what: tyro.conf.Positional[Literal["chain", "gaussian", "training"]],
+    /,
+    device: Literal["cpu", "cuda"] = "cpu",
+    seconds: float = 1.0,
+    json_to: Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")] = None,
+) -> None:
+    """Measure speed and error beside every peer that is installed, all in one run.
+
+    Args:
+        what: What to measure.
+        device: Where.
+        seconds: How long each peer may take for one question at one size.
+        json_to: Also write the report to this file.
+    """
+    console = Console()
+    if what == "training":
+        _training(console, device, json_to)
+        return
+    steps = len(chain_bench.SIZES) * len(QUESTIONS) if what == "chain" else gaussian_bench.steps(device)
+    reports = chain_bench.run(device, seconds) if what == "chain" else gaussian_bench.run(device, seconds)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(f"bench {what} on {device}", total=steps)
+        for so_far in reports:
+            progress.advance(bar)
+            report: chain_bench.Report | gaussian_bench.Report = so_far
+            if json_to is not None:
+                json_to.parent.mkdir(parents=True, exist_ok=True)
+                json_to.write_text(json.dumps(report.to_json(), indent=1) + "\n")
+    console.print(_table(report))
+    if report.busy:
+        console.print(
+            f"The machine was busy (load {report.load_before:.1f} at the start): run it again when it is quiet."
+        )
+
+
+def _table(report: chain_bench.Report | gaussian_bench.Report) -> Table:
+    table = Table(title=f"{report.device}, torch {report.torch}, {report.threads} threads")
+    if isinstance(report, gaussian_bench.Report):
+        headings, *lines = report.table()
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading in ("system", "peer") else "right", no_wrap=True)
+        for line in lines:
+            table.add_row(*line)
+        return table
+    for heading in ("B,L,M", "question", "peer", "ms", "x slower", "error"):
+        table.add_column(heading, justify="left" if heading in ("question", "peer") else "right")
+    for row in report.rows:
+        if row.milliseconds is None or row.times_slower is None or row.error is None:
+            table.add_row(row.size, row.question, row.peer, "failed", "", row.note[:40])
+        else:
+            figures = f"{row.milliseconds:.3f}", f"{row.times_slower:.1f}", f"{row.error:.1e}"
+            table.add_row(row.size, row.question, row.peer, *figures)
+    return table
+
+
+def _training(console: Console, device: str, json_to: Path | None) -> None:
+    """Replica-epochs a second of the engine; no peer trains replicas side by side, so the floor stands beside it."""
+    sizes = (72, 360) if device == "cuda" else (1, 4)
+    with console.status(f"training OCR on {device}"):
+        found = training_bench.report(device, sizes, epochs=4 if device == "cuda" else 2)
+    if json_to is not None:
+        json_to.parent.mkdir(parents=True, exist_ok=True)
+        json_to.write_text(json.dumps(found.to_json(), indent=1) + "\n")
+    table = Table(title=f"{found.device}, torch {found.torch}: replica-epochs a second")
+    for heading in ("replicas", "precision", "objective", "a second", "H200 floor", "test %"):
+        table.add_column(heading, justify="left" if heading in ("precision", "objective") else "right")
+    for row in found.rows:
+        figures = f"{row.per_second:.1f}", f"{row.floor_per_second:.0f}", f"{100 * row.test:.1f}"
+        table.add_row(str(row.replicas), row.precision, row.objective, *figures)
+    console.print(table)

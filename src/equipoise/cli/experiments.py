@@ -1,0 +1,78 @@
+"""`equipoise reproduce` and `equipoise report`: the paper's tables and figures, run and written down."""
+
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from rich.console import Console
+
+from ..experiments import figures, runner, tables
+from ..experiments.store import Store
+from ..recipe import Recipe
+from .progress import training
+
+STORE = Path("results/runs.jsonl")
+
+
+def reproduce(
+    what: tyro.conf.Positional[str],
+    /,
+    *,
+    task: str = "ocr",
+    seeds: int = 8,
+    folds: int | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32",
+    store: Path = STORE,
+    plan: bool = False,
+) -> None:
+    """Run what a table or figure needs and the store lacks; stop at any time and go on later.
+
+    Args:
+        what: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, tuning-adam, tuning-sgd, all.
+        task: Of which task.
+        seeds: How many seeds; the paper has 8.
+        folds: How many test folds; all if not given.
+        device: Where.
+        precision: Of the nets' matrix products.
+        store: The record of runs, one line each.
+        plan: Only say what would be run, as JSON.
+    """
+    names = _names(what)
+    if task not in tables.BASES:
+        raise ValueError(f"there is no task {task!r}; have {', '.join(tables.BASES)}")
+    which: dict[str, Any] = {"seeds": range(seeds), "folds": None if folds is None else range(folds)}
+    recipes = [recipe for name in names for recipe in _recipes(name, task, which)]
+    records = Store(store)
+    missing = records.missing(recipes)
+    if plan:
+        wanted = len({recipe.key for recipe in recipes})
+        json.dump({"what": names, "wanted": wanted, "done": wanted - len(missing), "missing": len(missing)}, sys.stdout)
+        print()
+        return
+    with training(what) as watch:
+        count = runner.run(missing, records, device=device, precision=precision, watch=watch)
+    Console().print(f"{count} runs added to [bold]{store}[/bold]; `equipoise report` writes the results page.")
+
+
+def _names(what: str) -> list[str]:
+    known = [*tables.TABLES, *figures.FIGURES, "tuning-adam", "tuning-sgd"]
+    if what == "all":
+        return ["tuning-adam", "tuning-sgd", *tables.TABLES, *figures.FIGURES]
+    if what not in known:
+        near = difflib.get_close_matches(what, known, 1)
+        raise ValueError(
+            f"there is no {what!r}; " + (f"did you mean {near[0]}?" if near else f"have {', '.join(known)}")
+        )
+    return [what]
+
+
+def _recipes(name: str, task: str, which: dict[str, Any]) -> list[Recipe]:
+    if name.startswith("tuning-"):
+        return tables.tuning_runs(task, name.removeprefix("tuning-"))
+    make: Any = tables.TABLES.get(name) or figures.FIGURES[name]
+    found: list[Recipe] = make(task, **which).recipes
+    return found

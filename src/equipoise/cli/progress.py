@@ -1,0 +1,35 @@
+"""A progress bar for training: how many runs are through, and how long the rest may take."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..training.phases import phases
+from ..training.replica import Replica
+
+
+@contextmanager
+def training(title: str, *, quiet: bool = False) -> Iterator[Callable[[Sequence[Replica]], None]]:
+    """Gives what `train` takes as `watch`. Runs end early, so the bar counts what is surely left as an upper bound."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"))
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
+        line = bar.add_task(title, total=None)
+
+        def watch(replicas: Sequence[Replica]) -> None:
+            done = sum(len(replica.history) for replica in replicas)
+            left = sum(_left(replica) for replica in replicas)
+            through = sum(replica.complete for replica in replicas)
+            bar.update(line, completed=done, total=done + left, description=f"{title} ({through}/{len(replicas)} runs)")
+
+        yield watch
+
+
+def _left(replica: Replica) -> int:
+    """Epochs that the replica may still need, at most."""
+    if replica.complete or replica.failed:
+        return 0
+    rest = len(phases(replica.recipe)) - replica.depth
+    return rest * replica.recipe.max_epochs - replica.epochs

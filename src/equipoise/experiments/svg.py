@@ -1,0 +1,89 @@
+"""Small pictures as SVG text, for pages that must stand alone: curves, a heat map, a letter."""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888")
+"""Told apart also by people who see fewer colours (Okabe and Ito)."""
+
+
+def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic: bool = True) -> str:
+    """Lines over 1, 2, 3, ... with a legend.
+
+    >>> curves({"joint": [1.0, 10.0]}, x="epoch", y="ratio").count("<polyline")
+    1
+    """
+    width, height, left, bottom, right = 640, 320, 52, 40, 150
+    scale = math.log10 if logarithmic else float
+    values = [scale(value) for line in series.values() for value in line if value > 0 or not logarithmic]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    high = high if high > low else low + 1
+    longest = max((len(line) for line in series.values()), default=1)
+
+    def place(step: int, value: float) -> tuple[float, float]:
+        across = left + (width - left - right) * (step / max(longest - 1, 1))
+        return across, 12 + (height - bottom - 12) * (high - scale(value)) / (high - low)
+
+    parts = []
+    for tick in _ticks(low, high, logarithmic):
+        _, down = place(0, tick)
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{down:.1f}" y2="{down:.1f}"/>')
+        parts.append(f'<text x="{left - 6}" y="{down + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    for step in range(0, longest, max(1, longest // 8)):
+        across, _ = place(step, 10**high if logarithmic else high)
+        parts.append(f'<text x="{across:.1f}" y="{height - bottom + 18}" text-anchor="middle">{step + 1}</text>')
+    for number, (name, line) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        points = " ".join("{:.1f},{:.1f}".format(*place(step, value)) for step, value in enumerate(line) if value > 0)
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>')
+        down = 20 + 20 * number
+        parts.append(f'<rect x="{width - right + 14}" y="{down - 8}" width="14" height="4" fill="{colour}"/>')
+        parts.append(f'<text x="{width - right + 34}" y="{down}">{escape(name)}</text>')
+    parts.append(f'<text x="{left}" y="{height - 4}">{escape(x)}</text><text x="4" y="10">{escape(y)}</text>')
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(y)}">{"".join(parts)}</svg>'
+
+
+def heatmap(matrix: Sequence[Sequence[float]], names: Sequence[str]) -> str:
+    """A square of scores: blue for what is favoured, orange for what is not.
+
+    >>> heatmap([[1.0, -1.0], [0.0, 2.0]], "ab").count("<rect")
+    4
+    """
+    cell, edge = 16, 18
+    size = edge + cell * len(names)
+    top = max((abs(value) for row in matrix for value in row), default=1.0) or 1.0
+    parts = []
+    for i, row in enumerate(matrix):
+        parts.append(f'<text x="9" y="{edge + cell * i + 12}" text-anchor="middle">{escape(names[i])}</text>')
+        parts.append(f'<text x="{edge + cell * i + 8}" y="12" text-anchor="middle">{escape(names[i])}</text>')
+        for j, value in enumerate(row):
+            colour, strength = ("#0072b2" if value > 0 else "#d55e00"), abs(value) / top
+            title = f"<title>{escape(names[i])} then {escape(names[j])}: {value:.2f}</title>"
+            parts.append(
+                f'<rect x="{edge + cell * j}" y="{edge + cell * i}" width="{cell}" height="{cell}" fill="{colour}" '
+                f'fill-opacity="{strength:.2f}">{title}</rect>'
+            )
+    return f'<svg viewBox="0 0 {size} {size}" role="img" aria-label="transition scores">{"".join(parts)}</svg>'
+
+
+def letter(pixels: Sequence[Sequence[int]], scale: int = 3) -> str:
+    """A letter of ink and paper, as drawn.
+
+    >>> letter([[0, 1], [1, 0]]).count("M")
+    2
+    """
+    rows, columns = len(pixels), len(pixels[0])
+    ink = "".join(f"M{j} {i}h1v1h-1z" for i, row in enumerate(pixels) for j, value in enumerate(row) if value)
+    return (
+        f'<svg class="letter" width="{columns * scale}" height="{rows * scale}" viewBox="0 0 {columns} {rows}" '
+        f'shape-rendering="crispEdges"><path d="{ink}"/></svg>'
+    )
+
+
+def _ticks(low: float, high: float, logarithmic: bool) -> list[float]:
+    if not logarithmic:
+        return [low + (high - low) * i / 4 for i in range(5)]
+    first, last = math.floor(low), math.ceil(high)
+    marks = [base * 10.0**power for power in range(first, last + 1) for base in (1, 2, 5)]
+    return [mark for mark in marks if low - 1e-9 <= math.log10(mark) <= high + 1e-9]

@@ -1,0 +1,34 @@
+"""Which code goes over the pixels: plain torch, which is the specification, or kernels for a GPU that must equal it."""
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import passes
+
+
+def best(*tensors: Tensor) -> ModuleType:
+    """`gpu` where its kernels know tensors of this kind, else `passes`: both have the same functions."""
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if traced or not tensors[0].is_cuda or importlib.util.find_spec("triton") is None:
+        return passes
+    from . import gpu
+
+    return gpu if gpu.serves(*tensors) else passes
+
+
+def full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function out of reach of autocast, which would round A^T A to half precision: sums over a whole image."""
+
+    @functools.wraps(function)
+    def exact(*args: Any, **kwargs: Any) -> Any:
+        device = next((x.device.type for x in args if isinstance(x, Tensor)), "cpu")  # none where no gradient came in
+        with torch.autocast(device, enabled=False):
+            return function(*args, **kwargs)
+
+    return exact

@@ -1,0 +1,158 @@
+"""Conjugate gradients for any symmetric positive definite operator, without a matrix, and with the gradient by a solve.
+
+    K s = b,      dL/db = v = K^-1 dL/ds,      dL/dtheta = -v^T (dK/dtheta) s                        (§4.2)
+
+The backward pass is a second solve, not the first one unrolled. Each system of a batch stops by itself; what has
+stopped stays as it is, so going on for the others can do it no harm.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .backends import full_precision
+
+Operator = Callable[..., Tensor]
+"""operator(x, *parameters): K x for x of shape (*batch, L, M), linear and symmetric in x."""
+
+LOOK = 8  # on an accelerator, steps between looks at whether all is done: a look waits for the device
+
+
+class Solution(NamedTuple):
+    """What came out, and how it went: one entry a system."""
+
+    solution: Tensor  # (*batch, L, M)
+    converged: Tensor  # (*batch,), whether residual <= tolerance
+    iterations: Tensor  # (*batch,)
+    residual: Tensor  # (*batch,), |b - K s| / |b|, computed from s itself
+
+
+def cg(
+    operator: Operator,
+    rhs: Tensor,
+    parameters: tuple[Tensor, ...] = (),
+    *,
+    tolerance: float = 1e-6,
+    max_iterations: int = 200,
+) -> Solution:
+    """s with K s = rhs, (*batch, L, M); every index of the batch is a system of its own, with its own end.
+
+    Args:
+        operator: K as a function, `operator(x, *parameters)`, linear, symmetric and positive definite in x.
+        rhs: (*batch, L, M). Plain vectors are (*batch, L, 1).
+        parameters: the tensors on which K depends and that may want a gradient.
+        tolerance: of |rhs - K s| / |rhs|.
+        max_iterations: after which a system is given up. It is given up earlier if K turns out not to be definite, or
+            if rounding leaves nothing to gain; `converged` says so.
+
+    >>> weights = torch.tensor([[2.0], [4.0]], requires_grad=True)
+    >>> found = cg(lambda x, w: w * x, torch.tensor([[1.0], [1.0]]), (weights,))
+    >>> found.solution.flatten().tolist(), found.converged, found.iterations
+    ([0.5, 0.25], tensor(True), tensor(2))
+    >>> found.solution.sum().backward()
+    >>> weights.grad.flatten()
+    tensor([-0.2500, -0.0625])
+    """
+    if rhs.ndim < 2 or not rhs.is_floating_point():
+        raise ValueError(
+            f"rhs must be floating-point numbers of shape (*batch, L, M), got {rhs.dtype} of {tuple(rhs.shape)}"
+        )
+    if not tolerance > 0 or max_iterations < 1:
+        raise ValueError(
+            f"tolerance must be positive and max_iterations at least 1, got {tolerance} and {max_iterations}"
+        )
+    probe = operator(rhs.detach(), *(x.detach() for x in parameters))
+    if probe.shape != rhs.shape or probe.dtype != rhs.dtype:
+        raise ValueError(
+            f"operator must keep shape and dtype, but made {probe.dtype} of {tuple(probe.shape)} from {rhs.dtype} of "
+            f"{tuple(rhs.shape)}"
+        )
+    if probe.requires_grad:
+        raise ValueError("operator uses a tensor that wants a gradient: pass it in parameters, or detach it")
+    return Solution(*Conjugate.apply(rhs, operator, tolerance, max_iterations, *parameters))
+
+
+class Conjugate(Function):
+    @staticmethod
+    def forward(
+        rhs: Tensor, operator: Operator, tolerance: float, max_iterations: int, *parameters: Tensor
+    ) -> tuple[Tensor, ...]:
+        return tuple(_iterate(lambda x: operator(x, *parameters), rhs, tolerance, max_iterations))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, ctx.operator, ctx.tolerance, ctx.max_iterations, *parameters = inputs
+        ctx.save_for_backward(output[0], *parameters)
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, g: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
+        nothing = (None,) * len(ctx.needs_input_grad)
+        if g is None:
+            return nothing
+        s, *parameters = ctx.saved_tensors
+        again = torch.is_grad_enabled()
+        v, converged, _, residual = Conjugate.apply(g, ctx.operator, ctx.tolerance, ctx.max_iterations, *parameters)
+        warn_unless("the backward solve", converged, residual, ctx.tolerance)
+        with torch.enable_grad():
+            # Aliases, so that what is differentiated is how K depends on its parameters and not how s does.
+            own = [x.view_as(x) if again else x.detach().requires_grad_(x.requires_grad) for x in parameters]
+            wanted = [x for x, needed in zip(own, ctx.needs_input_grad[4:], strict=True) if needed]
+            product = ctx.operator(s, *own) if wanted else s
+        found = iter(torch.autograd.grad(product, wanted, -v, create_graph=again) if wanted else ())
+        gradients = [next(found) if needed else None for needed in ctx.needs_input_grad[4:]]
+        return v if ctx.needs_input_grad[0] else None, None, None, None, *gradients
+
+
+def warn_unless(what: str, converged: Tensor, residual: Tensor, tolerance: float, stacklevel: int = 2) -> None:
+    if not bool(converged.all()):
+        warnings.warn(
+            f"{what} by conjugate gradients did not converge in {int((~converged).sum())} of {converged.numel()} "
+            f"systems (residual up to {float(residual.max()):.1e}, wanted {tolerance:.1e}): is ridge above sigma_max?",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _iterate(apply: Callable[[Tensor], Tensor], b: Tensor, tolerance: float, max_iterations: int) -> Solution:
+    size = _dot(b, b)
+    goal = tolerance**2 * size
+    x, r, left = torch.zeros_like(b), b, size
+    iterations = torch.zeros_like(size, dtype=torch.int64)
+    definite = torch.ones_like(size, dtype=torch.bool)
+    step, before = 0, torch.full_like(size, torch.inf)
+    active = left > goal
+    while bool(active.any()) and step < max_iterations:
+        p = r
+        while step < max_iterations:
+            if (step % LOOK == 0 or b.device.type == "cpu") and not bool(active.any()):
+                break
+            step += 1
+            image = apply(p)
+            curvature = _dot(p, image)
+            definite = definite & ~(active & ~(curvature > 0))
+            active = active & definite
+            alpha = torch.where(active, left / curvature, 0)[..., None, None]
+            x, r = x + alpha * p, r - alpha * image
+            now = _dot(r, r)
+            p = r + torch.where(active, now / left, 0)[..., None, None] * p
+            iterations = iterations + active
+            left, active = now, active & (now > goal)
+        # The residual carried along drifts from the true one. Where that is not small enough yet, start again from
+        # here, unless the last start gained next to nothing.
+        r = b - apply(x)
+        left = _dot(r, r)
+        active = definite & (left > goal) & (left < before / 4)
+        before = left
+    residual = torch.where(size > 0, (left / size).sqrt(), left)
+    return Solution(x, left <= goal, iterations, residual)
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum((-2, -1))

@@ -1,0 +1,37 @@
+"""The reference: the L M x L M matrix written out, and its system solved as it stands. For tests and small problems.
+
+    K = A A^T (x) (11^T - I) + ridge I,      s = K^-1 U = (K K)^-1 K U
+
+K may be indefinite; its square is not, so Cholesky serves. All in float64, which makes up for squaring.
+"""
+
+import torch
+from torch import Tensor
+
+from ..chain.problem import readable
+from .problem import Problem, explain
+
+
+def solve(system: Problem) -> Tensor:
+    """s, (*batch, L, M). Memory and time are of order (L M)^2 and (L M)^3."""
+    unary = system.unary.double()
+    k = matrix(system.embeddings.double(), unary.shape[-1], system.ridge.double())
+    factor = torch.linalg.cholesky_ex(k @ k).L
+    u = unary.flatten(-2)[..., None]
+    s = torch.cholesky_solve(k @ u, factor)
+    for _ in range(3):  # gives back the digits that squaring lost
+        s = s + torch.cholesky_solve(k @ (u - k @ s), factor)
+    solved = (u - k @ s).norm(dim=-2, keepdim=True) <= 1e-6 * u.norm(dim=-2, keepdim=True)
+    s = s.masked_fill(~solved, torch.nan)  # where the matrix is singular
+    if readable(s) and not bool(s.isfinite().all()):
+        explain(system)
+    return s.reshape(unary.shape).to(system.ridge.dtype)
+
+
+def matrix(embeddings: Tensor, labels: int, ridge: Tensor) -> Tensor:
+    """W + ridge I, (*batch, L M, L M), pixels outermost; ridge (*batch,)."""
+    others = 1 - torch.eye(labels, dtype=embeddings.dtype, device=embeddings.device)
+    w = torch.einsum("...id,...jd,mn->...imjn", embeddings, embeddings, others)
+    size = embeddings.shape[-2] * labels
+    eye = torch.eye(size, dtype=embeddings.dtype, device=embeddings.device)
+    return w.reshape(*w.shape[:-4], size, size) + ridge[..., None, None] * eye

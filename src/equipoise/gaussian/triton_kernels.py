@@ -1,0 +1,105 @@
+"""The passes over pixels in Triton: must equal `passes`, which see for the formulas.
+
+A program takes tiles of BL pixels of one image. D and M are filled up with zeros to DP and MP, the sizes of tiles that
+tensor cores multiply. Products of float32 go through them in three parts, which keeps the digits of float32; a product
+of two tensors in half precision is exact before it is added.
+"""
+
+# Triton's arguments have no types, and its constants are written in capitals.
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+import triton
+import triton.language as tl
+
+THREE_PARTS = tl.constexpr("tf32x3")
+
+
+@triton.jit
+def tile(pointer, rows, columns, down, right, length, width):
+    """rows x columns of a matrix, 0 outside of it."""
+    inside = (rows < length)[:, None] & (columns < width)[None, :]
+    return tl.load(pointer + rows[:, None] * down + columns[None, :] * right, mask=inside, other=0.0)
+
+
+@triton.jit
+def put(pointer, value, rows, columns, down, right, length, width):
+    inside = (rows < length)[:, None] & (columns < width)[None, :]
+    value = value.to(pointer.dtype.element_ty)
+    tl.store(pointer + rows[:, None] * down + columns[None, :] * right, value, mask=inside)
+
+
+@triton.jit
+def moments_kernel(
+    x, a, square, product, length, chunk, parts, xb, xl, xm, ab, al, ad,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr, BL: tl.constexpr, GRAM: tl.constexpr,
+):  # fmt: skip
+    part, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    label, dim = tl.arange(0, MP), tl.arange(0, DP)
+    total = tl.zeros((MP, DP), tl.float32)
+    grams = tl.zeros((DP, DP), tl.float32)
+    end = tl.minimum(length, (part + 1) * chunk)
+    for start in range(part * chunk, end, BL):
+        row = start + tl.arange(0, BL)
+        at = tile(a + image * ab, row, dim, al, ad, end, D)
+        xt = tile(x + image * xb, row, label, xl, xm, end, M)
+        if xt.dtype != at.dtype:
+            total = tl.dot(tl.trans(xt.to(tl.float32)), at.to(tl.float32), total, input_precision=THREE_PARTS)
+        else:
+            total = tl.dot(tl.trans(xt), at, total, input_precision=THREE_PARTS)
+        if GRAM:
+            grams = tl.dot(tl.trans(at), at, grams, input_precision=THREE_PARTS)
+    place = image * parts + part
+    put(product + place * M * D, total, label, dim, D, 1, M, D)
+    if GRAM:
+        put(square + place * D * D, grams, dim, dim, D, 1, D, D)
+
+
+@triton.jit
+def expand_kernel(
+    x, c, a, ridge, out, length, xb, xl, xm, ab, al, ad, ob, ol, om,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr, BL: tl.constexpr,
+):  # fmt: skip
+    image = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * BL + tl.arange(0, BL)
+    label, dim = tl.arange(0, MP), tl.arange(0, DP)
+    at = tile(a + image * ab, row, dim, al, ad, length, D).to(tl.float32)
+    turned = tile(c + image * M * D, dim, label, 1, D, D, M)
+    xt = tile(x + image * xb, row, label, xl, xm, length, M).to(tl.float32)
+    value = (xt + tl.dot(at, turned, input_precision=THREE_PARTS)) / tl.load(ridge + image)
+    put(out + image * ob, value, row, label, ol, om, length, M)
+
+
+@triton.jit
+def spread_kernel(
+    g, e, s, c, a, ridge, of_unary, of_embeddings, of_ridge, length, blocks,
+    gb, gl, gm, sb, sl, sm, ab, al, ad, ob, ol, od,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr, BL: tl.constexpr,
+):  # fmt: skip
+    block, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = block * BL + tl.arange(0, BL)
+    label, dim = tl.arange(0, MP), tl.arange(0, DP)
+    at = tile(a + image * ab, row, dim, al, ad, length, D).to(tl.float32)
+    turned = tile(e + image * M * D, dim, label, 1, D, D, M)
+    gt = tile(g + image * gb, row, label, gl, gm, length, M).to(tl.float32)
+    v = (gt + tl.dot(at, turned, input_precision=THREE_PARTS)) / tl.load(ridge + image)
+    if of_unary is not None:  # it lies as s does
+        put(of_unary + image * sb, v, row, label, sl, sm, length, M)
+    st = tile(s + image * sb, row, label, sl, sm, length, M)
+    if of_ridge is not None:
+        tl.store(of_ridge + image * blocks + block, tl.sum(v * st))
+    if of_embeddings is not None:
+        ct = tile(c + image * M * D, label, dim, D, 1, M, D)
+        et = tile(e + image * M * D, label, dim, D, 1, M, D)
+        value = tl.dot(v, ct, input_precision=THREE_PARTS)
+        value = tl.dot(st, et, value, input_precision=THREE_PARTS)
+        put(of_embeddings + image * ob, value, row, dim, ol, od, length, D)
+
+
+@triton.jit
+def turn_kernel(a, q, out, length, ab, al, ad, ob, ol, od, D: tl.constexpr, DP: tl.constexpr, BL: tl.constexpr):
+    image = tl.program_id(1).to(tl.int64)
+    row, dim = tl.program_id(0) * BL + tl.arange(0, BL), tl.arange(0, DP)
+    at = tile(a + image * ab, row, dim, al, ad, length, D).to(tl.float32)
+    qt = tile(q + image * D * D, dim, dim, D, 1, D, D)
+    put(out + image * ob, tl.dot(at, qt, input_precision=THREE_PARTS), row, dim, ol, od, length, D)

@@ -1,0 +1,73 @@
+"""A trained model: its recipe and parameters, in one file, ready to predict."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .. import __version__, tasks
+from ..recipe import Recipe
+from ..tasks import Batch, Parameters, Task
+from . import optimizers, tensors
+from .phases import phases
+from .replica import Replica
+from .stack import Stack
+from .tensors import BadFileError
+
+FORMAT = "equipoise model 1"
+
+
+class Model:
+    """What `train` hands to `done`, put to use: a stack of one."""
+
+    def __init__(self, recipe: Recipe, parameters: Parameters, device: torch.device | str = "cpu") -> None:
+        self.recipe, self.parameters = recipe, parameters
+        self.task: Task = tasks.load(recipe.task, recipe.net, device)
+        replica = Replica(recipe, depth=len(phases(recipe)))
+        optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
+        one = {name: x[None] for name, x in parameters.items()}
+        self._stack = Stack(self.task, optimizer, [replica], one, torch.device(device))
+
+    @torch.no_grad()
+    def predict(self, examples: Sequence[int] | Tensor) -> Tensor:
+        """The labels of these examples of the task, one row each; what is beyond an example's length says nothing."""
+        numbers = torch.as_tensor(examples, dtype=torch.long)
+        parts = [self.predict_batch(batch)[batch.examples >= 0] for batch in self._stack.batches([numbers])]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def predict_batch(self, batch: Batch) -> Tensor:
+        """The same for a batch that the task has laid out, replicas (one) first."""
+        return self._stack.predict(self._stack.parameters, batch)
+
+    def evaluate(self, examples: Sequence[int] | Tensor) -> float:
+        """The task's metric on these examples."""
+        (score,), _ = self._stack.evaluate(self._stack.parameters, [torch.as_tensor(examples, dtype=torch.long)])
+        return score
+
+    def save(self, path: Path) -> None:
+        text = {"format": FORMAT, "recipe": self.recipe.to_json(), "version": __version__}
+        tensors.save(path, self.parameters, json.dumps(text))
+
+    @staticmethod
+    def load(path: Path, device: torch.device | str = "cpu", task: str | None = None) -> "Model":
+        """Read a model; with `task`, only one of that task."""
+        parameters, text = tensors.load(path)
+        try:
+            known = json.loads(text)
+            if known["format"] != FORMAT:
+                raise BadFileError(f"{path} is a {known['format']!r}, not a {FORMAT!r}")
+            recipe = Recipe.from_json(known["recipe"])
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, BadFileError):
+                raise
+            raise BadFileError(f"{path} is damaged: {error}") from error
+        if task is not None and recipe.task != task:
+            raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
+        wanted = tasks.load(recipe.task, recipe.net, device).init(torch.Generator())
+        for name, x in wanted.items():
+            if name not in parameters or parameters[name].shape != x.shape:
+                raise BadFileError(f"{path} is of another net: {name} is not as this version has it")
+        return Model(recipe, parameters, device)

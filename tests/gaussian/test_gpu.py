@@ -1,0 +1,107 @@
+"""The Triton kernels against plain torch: compiled where there is a GPU, else in Triton's interpreter."""
+
+import importlib
+import os
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from equipoise import gaussian
+from equipoise.gaussian import passes
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
+with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
+    pytest.importorskip("triton", reason="the GPU kernels are written in Triton, which is not installed")
+    gpu = importlib.import_module("equipoise.gaussian.gpu")
+
+SIZES = [(2, 300, 5, 2), (1, 7, 16, 3), (3, 40, 40, 17), (0, 5, 3, 2)]  # images, pixels, dimensions, labels
+
+
+@pytest.fixture(autouse=True)
+def interpreted() -> Iterator[None]:
+    with patch.dict(os.environ, INTERPRET):
+        yield
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, first: bool = False) -> Tensor:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+    return x.mT.contiguous().mT if first else x
+
+
+def close(got: Tensor, want: Tensor) -> None:
+    limit = 2e-6 if want.dtype == torch.float32 else torch.finfo(want.dtype).eps
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    assert (got.double() - want.double()).norm() <= limit * want.double().norm()
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["channels last", "channels first"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_every_pass_equals_the_specification(size: tuple[int, ...], dtype: torch.dtype, first: bool) -> None:
+    count, length, d, m = size
+    a, x = (
+        normal(count, length, d, dtype=dtype, first=first),
+        normal(count, length, m, seed=1, dtype=dtype, first=first),
+    )
+    g, s = normal(count, length, m, seed=2), normal(count, length, m, seed=3, first=not first)
+    c, e = normal(count, m, d, seed=4), normal(count, m, d, seed=5)
+    ridge = 1 + torch.rand(count, device=DEVICE)
+    if DEVICE != "cpu" or dtype != torch.bfloat16:  # whose bits the interpreter multiplies as integers
+        for got, want in zip(gpu.moments(x, a), passes.moments(x, a), strict=True):
+            close(got, want)
+        close(gpu.gram(a), passes.gram(a))
+    close(gpu.contract(g, a), passes.contract(g, a))
+    close(gpu.expand(x, c, a, ridge), passes.expand(x, c, a, ridge))
+    close(gpu.turn(a, normal(count, d, d, seed=6)), passes.turn(a, normal(count, d, d, seed=6)))
+    got = gpu.spread(g, e, s, c, a, ridge, dtype, (True, True, True))
+    for ours, theirs in zip(got, passes.spread(g, e, s, c, a, ridge, dtype, (True, True, True)), strict=True):
+        close(ours, theirs)
+    assert got[1].stride() == a.stride()
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_gradients_that_nobody_wants_are_not_made(n: int) -> None:
+    a, x, c = normal(1, 20, 3), normal(1, 20, 2, seed=1), normal(1, 2, 3, seed=2)
+    wanted = tuple(k == n for k in range(3))
+    args = x, c, x, c, a, torch.ones(1, device=DEVICE), torch.float32, wanted
+    for ours, theirs in zip(gpu.spread(*args), passes.spread(*args), strict=True):
+        assert (ours is None) == (theirs is None)
+        if theirs is not None:
+            close(ours, theirs)
+
+
+def test_long_images_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "PROGRAMS", 6)
+    a, x = normal(2, 700, 4), normal(2, 700, 2, seed=1)
+    for got, want in zip(gpu.moments(x, a), passes.moments(x, a), strict=True):
+        close(got, want)
+
+
+def test_a_gradient_that_autograd_expanded_is_read_where_it_is() -> None:
+    a, ones = normal(2, 30, 3), torch.ones((), device=DEVICE).expand(2, 30, 2)
+    close(gpu.contract(ones, a), passes.contract(ones, a))
+    c = normal(2, 2, 3)
+    close(gpu.expand(ones, c, a, torch.ones(2, device=DEVICE)), passes.expand(ones, c, a, torch.ones(2, device=DEVICE)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_solve_on_the_device_equals_float64(dtype: torch.dtype) -> None:
+    a, u = normal(2, 5000, 16, dtype=dtype).requires_grad_(), normal(2, 5000, 3, seed=1, dtype=dtype).requires_grad_()
+    ridge = 2 * gaussian.spectral_bound(a)
+    scores = gaussian.solve(u, a, ridge)
+    gradients = torch.autograd.grad((ridge[:, None, None].detach() * scores).square().sum(), (u, a))
+    ua, aa = (x.detach().double().requires_grad_() for x in (u, a))
+    bound = 2 * gaussian.spectral_bound(aa)
+    exact = gaussian.solve(ua, aa, bound)
+    want = torch.autograd.grad((bound[:, None, None].detach() * exact).square().sum(), (ua, aa))
+    assert (scores.double() - exact).norm() < 1e-5 * exact.norm()
+    limit = 1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
+    for got, right in zip(gradients, want, strict=True):
+        assert (got.double() - right).norm() < limit * right.norm()

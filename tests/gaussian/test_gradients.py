@@ -1,0 +1,73 @@
+"""Derivatives with respect to unary, embeddings and ridge against finite differences, to second order."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from equipoise import gaussian
+
+LENGTHS = torch.tensor([4, 1, 3])
+
+
+def leaves(m: int, ridge: float = 40.0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(m)
+    unary = torch.randn(3, 4, m, generator=generator, dtype=torch.float64, requires_grad=True)
+    embeddings = torch.randn(3, 4, 2, generator=generator, dtype=torch.float64, requires_grad=True)
+    return unary, embeddings, torch.tensor([ridge, 2 * ridge, ridge], dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 21])
+@pytest.mark.parametrize("method", ["direct", "cg", "dense"])
+def test_first_order(method: str, m: int) -> None:
+    def function(*args: Tensor) -> Tensor:
+        return gaussian.solve(*args, LENGTHS, method=method, tolerance=1e-14)
+
+    assert gradcheck(function, leaves(m), fast_mode=m == 21)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 21])
+@pytest.mark.parametrize("method", ["direct", "cg"])
+def test_second_order(method: str, m: int) -> None:
+    def function(*args: Tensor) -> Tensor:
+        return gaussian.solve(*args, LENGTHS, method=method, tolerance=1e-14)
+
+    assert gradgradcheck(function, leaves(m), fast_mode=m == 21)
+
+
+def test_the_raw_form_too() -> None:
+    inputs = leaves(3, ridge=0.7)
+    assert gaussian.sigma_max(inputs[1]).max() > 1.4
+    assert gradcheck(gaussian.solve, inputs)
+    assert gradgradcheck(gaussian.solve, inputs)
+
+
+@pytest.mark.parametrize("m", [2, 3, 5, 21])
+@pytest.mark.parametrize("method", ["direct", "cg"])
+def test_gradients_equal_those_through_a_dense_solve(method: str, m: int) -> None:
+    inputs = leaves(m)
+    weight = torch.randn(3, 4, m, dtype=torch.float64)
+    got = torch.autograd.grad(gaussian.solve(*inputs, LENGTHS, method=method, tolerance=1e-14), inputs, weight)
+    want = torch.autograd.grad(gaussian.solve(*inputs, LENGTHS, method="dense"), inputs, weight)
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
+
+
+def test_only_what_is_wanted_has_a_gradient() -> None:
+    for wanted in range(3):
+        inputs = [x.detach().requires_grad_(n == wanted) for n, x in enumerate(leaves(2))]
+        gaussian.solve(*inputs).sum().backward()
+        assert [x.grad is not None for x in inputs] == [n == wanted for n in range(3)]
+
+
+def test_transforms_of_functions_see_through_direct() -> None:
+    unary, embeddings, ridge = (x.detach() for x in leaves(2))
+    one_by_one = torch.stack([gaussian.solve(u, a, r) for u, a, r in zip(unary, embeddings, ridge, strict=True)])
+    torch.testing.assert_close(torch.vmap(gaussian.solve)(unary, embeddings, ridge), one_by_one)
+
+    def loss(a: Tensor) -> Tensor:
+        return gaussian.solve(unary[0], a, ridge[0]).square().sum()
+
+    leaf = embeddings[0].clone().requires_grad_()
+    torch.testing.assert_close(torch.func.grad(loss)(embeddings[0]), torch.autograd.grad(loss(leaf), leaf)[0])
+    compiled = torch.compile(gaussian.solve, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(unary, embeddings, ridge), gaussian.solve(unary, embeddings, ridge))
