@@ -10,9 +10,11 @@ import tyro
 from rich.console import Console
 
 from ..experiments import figures, runner, tables
+from ..experiments.cluster import Cluster
+from ..experiments.local import Local
 from ..experiments.store import Store
 from ..recipe import Recipe
-from .progress import training
+from .progress import counting, training
 
 STORE = Path("results/runs.jsonl")
 
@@ -26,6 +28,9 @@ def reproduce(
     folds: int | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
     precision: Literal["float32", "tf32", "bfloat16"] = "float32",
+    engine: Literal["local", "ray"] = "local",
+    workers: int = 1,
+    address: str | None = None,
     store: Path = STORE,
     plan: bool = False,
 ) -> None:
@@ -38,6 +43,9 @@ def reproduce(
         folds: How many test folds; all if not given.
         device: Where.
         precision: Of the nets' matrix products.
+        engine: Processes on this machine, or a Ray cluster.
+        workers: How many at once; 1 trains in this process.
+        address: Of a Ray cluster that runs; without one, ray starts its own here.
         store: The record of runs, one line each.
         plan: Only say what would be run, as JSON.
     """
@@ -53,8 +61,13 @@ def reproduce(
         json.dump({"what": names, "wanted": wanted, "done": wanted - len(missing), "missing": len(missing)}, sys.stdout)
         print()
         return
-    with training(what) as watch:
-        count = runner.run(missing, records, device=device, precision=precision, watch=watch)
+    if engine == "local" and workers == 1:
+        with training(what) as watch:
+            count = runner.run(missing, records, device=device, precision=precision, watch=watch)
+    else:
+        with counting(what, len(missing)) as each:
+            crew = Local(workers) if engine == "local" else Cluster(address, workers, gpus=1 / workers)
+            count = runner.run(missing, records, engine=crew, device=device, precision=precision, each=each)
     Console().print(f"{count} runs added to [bold]{store}[/bold]; `equipoise report` writes the results page.")
 
 

@@ -27,6 +27,17 @@ def training(title: str, *, quiet: bool = False) -> Iterator[Callable[[Sequence[
         yield watch
 
 
+@contextmanager
+def counting(title: str, total: int) -> Iterator[Callable[[object], None]]:
+    """Gives a function to be called once for every run that is finished."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+    with Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        line = bar.add_task(title, total=total)
+        yield lambda _: bar.advance(line)
+
+
 def _left(replica: Replica) -> int:
     """Epochs that the replica may still need, at most."""
     if replica.complete or replica.failed:
