@@ -32,7 +32,3 @@ def main() -> None:
     except KeyboardInterrupt:
         print("equipoise: interrupted; what was finished is kept", file=sys.stderr)
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()
