@@ -62,7 +62,8 @@ class Recipe:
         for name, allowed in (("scheme", SCHEMES), ("objective", OBJECTIVES), ("optimizer", OPTIMIZERS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        for name in ("alpha", "weight", "speed", "start", "threshold", "batch_size", "subset", "plateau", "stop", "max_epochs"):
+        numbers = ("alpha", "weight", "speed", "start", "threshold", "batch_size", "subset", "plateau", "stop")
+        for name in (*numbers, "max_epochs"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.weight_decay < 0:
@@ -70,6 +71,11 @@ class Recipe:
         stages = 3 if self.scheme == "stage" else 1
         if len(self.learning_rates) != stages or not all(rate > 0 for rate in self.learning_rates):
             raise ValueError(f"{self.scheme} needs {stages} positive learning rate(s), got {self.learning_rates}")
+
+    @property
+    def factor(self) -> float:
+        """alpha, or 1 for the schemes that have none."""
+        return 1.0 if self.scheme in ("unary", "stage") else self.alpha
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"learning_rates": list(self.learning_rates)}

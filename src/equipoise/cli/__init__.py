@@ -9,7 +9,10 @@ except ImportError:
     sys.exit("The command line needs more than the library: pip install 'equipoise[cli]'")
 
 from ..data import DataError
+from ..experiments.drawing import DrawingError
+from ..experiments.runner import LostWorkersError
 from ..experiments.store import StoreError
+from ..experiments.writing import WritingError
 from ..training import BadFileError
 from . import bench, data, demo, experiments, models
 
@@ -18,15 +21,18 @@ app.command(name="demo")(demo.demo)
 app.command(name="train")(models.train)
 app.command(name="predict")(models.predict)
 app.command(name="reproduce")(experiments.reproduce)
+app.command(name="report")(experiments.report)
 app.command(data.data, name="data", help="Data sets: list, download, verify.")
 app.command(name="bench")(bench.bench)
+
+EXPECTED = (BadFileError, DataError, DrawingError, LostWorkersError, StoreError, WritingError)
 
 
 def main() -> None:
     """Exit codes: 0 done, 1 something is wrong with the input or failed, 2 usage, 130 interrupted."""
     try:
         app.cli(prog="equipoise", description="Deep structured prediction whose potentials stay in balance.")
-    except (BadFileError, DataError, StoreError, ValueError, OSError) as error:
+    except (*EXPECTED, ValueError, OSError) as error:
         print(f"equipoise: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import tyro
 from rich.console import Console
 
-from ..experiments import figures, runner, tables
+from ..experiments import choosing, figures, page, runner, tables, tuning
+from ..experiments import report as report_parts
 from ..experiments.cluster import Cluster
 from ..experiments.local import Local
 from ..experiments.store import Store
+from ..experiments.writing import write_whole
 from ..recipe import Recipe
 from .progress import counting, training
 
@@ -69,6 +71,31 @@ def reproduce(
             crew = Local(workers) if engine == "local" else Cluster(address, workers, gpus=1 / workers)
             count = runner.run(missing, records, engine=crew, device=device, precision=precision, each=each)
     Console().print(f"{count} runs added to [bold]{store}[/bold]; `equipoise report` writes the results page.")
+
+
+def report(
+    *, store: Path = STORE, docs: Path = Path("docs"), choose: bool = False, seeds: int = 8, folds: int | None = None
+) -> None:
+    """Write the results page from the record of runs alone: what reproduced and what did not, tables and figures.
+
+    Args:
+        store: The record of runs.
+        docs: Where results.md, results.html and the figures go.
+        choose: First choose the hyperparameters anew from the tuning runs, and write the choice into the package.
+        seeds: How many seeds a cell should have.
+        folds: How many test folds; all if not given.
+    """
+    records = Store(store).records()
+    if not records:
+        raise ValueError(f"{store} has no records: `equipoise reproduce` makes them")
+    if choose:
+        known = {
+            key: found for task in tables.BASES for key, found in choosing.choices_from(records, task=task).items()
+        }
+        write_whole(tuning.FILE, choosing.to_text(known))
+    options = report_parts.Options(seeds=tuple(range(seeds)), folds=None if folds is None else tuple(range(folds)))
+    for path in page.publish(records, docs, options):
+        Console().print(str(path))
 
 
 def _names(what: str) -> list[str]:

@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from .. import __version__
 from ..recipe import Recipe
@@ -127,12 +128,12 @@ class Store:
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records, whole or not at all."""
-        text = "".join(json.dumps(kept.to_json()) + "\n" for kept in records)
+        left = memoryview("".join(json.dumps(kept.to_json()) + "\n" for kept in records).encode())
         with self._locked() as file:
             end = file.seek(0, os.SEEK_END)
             try:
-                file.write(text)
-                file.flush()
+                while left:
+                    left = left[file.write(left) :]
                 os.fsync(file.fileno())
             except OSError as error:  # a full disk: take back what was written of it
                 file.truncate(end)
@@ -140,27 +141,42 @@ class Store:
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         try:
-            text = self.path.read_text()
+            text = self.path.read_text(encoding="utf-8")
         except OSError as error:
             raise StoreError(f"{self.path} could not be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{self.path} is no text, from byte {error.start} on") from error
         whole, _, _ = text.rpartition("\n")
         yield from enumerate(whole.splitlines(), 1) if whole else ()
 
     @contextmanager
-    def _locked(self) -> Iterator[TextIO]:
-        """The file, opened to append by one writer at a time, any half line at its end cut off."""
+    def _locked(self) -> Iterator[FileIO]:
+        """The file, opened to append by one writer at a time, any half line at its end cut off.
+
+        It has no buffer: what a full disk refused must not be written after all when the file is closed.
+        """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+") as file:
+            with self.path.open("ab+", buffering=0) as file:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
-                file.seek(0)
-                text = file.read()
-                if text and not text.endswith("\n"):
-                    file.truncate(len((text.rpartition("\n")[0] + "\n").encode()) if "\n" in text else 0)
+                file.truncate(_end_of_lines(file))
                 yield file
         except OSError as error:
             raise StoreError(f"{self.path} could not be written: {error.strerror}") from error
+
+
+def _end_of_lines(file: FileIO, step: int = 65536) -> int:
+    """Where the last whole line ends, found from the end of the file."""
+    place = file.seek(0, os.SEEK_END)
+    while place:
+        start = max(0, place - step)
+        file.seek(start)
+        last = file.read(place - start).rfind(b"\n")
+        if last >= 0:
+            return start + last + 1
+        place = start
+    return 0
 
 
 def _short(x: float, digits: int) -> float | None:

@@ -10,13 +10,13 @@ import json
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from ..recipe import Recipe
 from .store import Record
 
-FILE = "choices.json"
+FILE = Path(__file__).with_name("choices.json")
 SEARCHED = ("learning_rates", "alpha", "weight")
 
 RATES = {"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1), "rmsprop": (3e-4, 1e-3, 3e-3)}
@@ -98,8 +98,7 @@ def _anyhow(recipe: Recipe) -> Recipe:
 
 def choices() -> dict[str, dict[str, Any]]:
     """What was chosen, by `Setting.key`: the file in the package, made by `equipoise reproduce tuning`."""
-    file = resources.files(__package__).joinpath(FILE)
-    return json.loads(file.read_text()) if file.is_file() else {}
+    return json.loads(FILE.read_text()) if FILE.is_file() else {}
 
 
 def chosen(setting: Setting, base: Recipe, known: dict[str, dict[str, Any]] | None = None) -> Recipe:

@@ -26,7 +26,8 @@ def absorb(
         alpha: the factor to replace.
         lr: the learning rate of everything else.
         weight_decay: that of everything else.
-        adam: whether the groups are for an optimiser that divides by the gradient's size.
+        adam: whether the groups are for an optimiser that divides by the gradient's size. Decay is then that of AdamW;
+            Adam's own, which is part of the gradient, must be divided by alpha once more.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> groups = absorb(net, net[2], alpha=4.0, lr=0.01)

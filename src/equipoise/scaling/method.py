@@ -37,11 +37,14 @@ class Scaling(nn.Module):
     def forward(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both parts in balance: unary (*batch, L, M), of which the first `lengths` count, and any pairwise scores."""
         a, b = self.factors(_measure(unary, pairwise, lengths))
+        if b.ndim and pairwise.ndim < unary.ndim:  # one matrix for all, and a factor for each
+            pairwise = pairwise[(None,) * (unary.ndim - pairwise.ndim)]
         return multiply(a, unary), multiply(b, pairwise)
 
     def penalty(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
         """What is added to the mean loss, a scalar."""
-        return self.penalty_of(_measure(unary, pairwise, lengths)).mean().to(unary.dtype)
+        each = self.penalty_of(_measure(unary, pairwise, lengths))
+        return (each.sum() / max(each.numel(), 1)).to(unary.dtype)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha.item():g}" if self.alpha.ndim == 0 else f"alpha of {len(self.alpha)} replicas"
@@ -56,7 +59,11 @@ def multiply(factor: Tensor, x: Tensor) -> Tensor:
     """
     if factor.ndim > x.ndim:
         raise ValueError(f"a factor of shape {tuple(factor.shape)} does not fit scores of shape {tuple(x.shape)}")
-    return leading(factor, x.ndim) * x
+    factor = leading(factor, x.ndim)
+    if not factor.requires_grad:
+        return factor * x
+    forbidden = x == -torch.inf  # stays so, and 0 * -inf must not get into the factor's gradient
+    return (factor * x.masked_fill(forbidden, 0)).masked_fill(forbidden, -torch.inf)
 
 
 def leading(x: Tensor, ndim: int) -> Tensor:
@@ -81,7 +88,8 @@ def positive(name: str, value: float | Tensor) -> Tensor:
 
 def _measure(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Norms:
     def norms() -> tuple[Tensor, Tensor]:
-        u, w = mean_abs(unary, lengths), mean_abs(pairwise)
+        per_edge = pairwise.ndim == unary.ndim + 1  # then the matrices of a sequence are measured together
+        u, w = mean_abs(unary, lengths), mean_abs(pairwise.flatten(-3, -2) if per_edge else pairwise)
         check_norms(u, w)
         return u, w
 

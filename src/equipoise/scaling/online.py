@@ -66,12 +66,13 @@ class Online(Scaling):
         rank brings its own examples, and all choose by the sum. A factor whose loss is not a number is never chosen.
         """
         if self.exact:
-            return self._set(newton(losses, self.grid.min(), self.grid.max(), self.alpha))
+            found = newton(losses, self.grid.min(), self.grid.max(), self.alpha)
+            return self._set(torch.where(agree(losses(found[None])[0]).isfinite(), found, self.alpha))
         grid = leading(self.grid, 1 + self.alpha.ndim).expand(len(self.grid), *self.alpha.shape)
         total = agree(losses(grid)) / agree(torch.as_tensor(count, device=grid.device, dtype=grid.dtype))
         if total.shape != grid.shape:
             raise ValueError(f"losses must keep the shape of the factors {tuple(grid.shape)}, got {tuple(total.shape)}")
-        total = total.nan_to_num(nan=torch.inf)
+        total = total.nan_to_num(nan=torch.inf, posinf=torch.inf)
         best = grid.gather(0, total.argmin(0, keepdim=True))[0]
         return self._set(torch.where((total == torch.inf).all(0), self.alpha, best))
 

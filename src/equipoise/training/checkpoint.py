@@ -50,12 +50,13 @@ class Journal:
             replicas = [Replica.from_json(fields) for fields in known["replicas"]]
             if [replica.recipe for replica in replicas] != list(recipes):
                 raise BadFileError(f"{self.path} is of other recipes than these: choose another file, or remove it")
+            members = known["members"]
             runs = {int(i): _run(fields) for i, fields in known["runs"].items()}
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, BadFileError):
                 raise
             raise BadFileError(f"{self.path} is damaged: {error}") from error
-        progress = Progress(replicas, {}, runs, known["members"])
+        progress = Progress(replicas, {}, runs, members)
         for name, x in named.items():
             part, _, rest = name.partition("/")
             if part == "stack":
@@ -65,11 +66,11 @@ class Journal:
                 progress.kept.setdefault(int(i), {})[name] = x
         return progress
 
-    def write(self, progress: Progress, stack: dict[str, Tensor], *, now: bool = False) -> None:
-        """Save progress, with the tensors of the stack in training; `now` even if the last time was just before."""
+    def write(self, progress: Progress, *, now: bool = False) -> None:
+        """Save progress; `now` even if the last time was just before."""
         if self.path is None or (not now and time.monotonic() - self.last < self.seconds):
             return
-        named = {f"stack/{name}": x for name, x in stack.items()}
+        named = {f"stack/{name}": x for name, x in progress.stack.items()}
         named |= {f"kept/{i}/{name}": x for i, kept in progress.kept.items() for name, x in kept.items()}
         text = {
             "format": FORMAT,

@@ -28,7 +28,7 @@ from .stack import ALPHA, SCALES, Stack
 from .steps import Stepper
 
 Watch = Callable[[Sequence[Replica]], None]
-"""Is shown the replicas of the stack in training, after each epoch."""
+"""Is shown all replicas after each epoch of those in training."""
 
 Done = Callable[[Run, Parameters], None]
 """Is given each finished run, and its parameters (without the dimension of replicas)."""
@@ -125,7 +125,8 @@ class _Trainer:
     def _train(self, company: list[int], depth: int) -> None:
         """Bring a company through its phase, as many at once as there is room for, and test those who are through."""
         progress = self.progress
-        members = [i for i in progress.members if i in company]  # a stack that a checkpoint has caught in training
+        # A stack that a checkpoint has caught in this phase goes on first.
+        members = [i for i in progress.members if i in company and progress.replicas[i].depth == depth]
         stack = self._stack(members, progress.stack) if members else None
         waiting = [i for i in company if i not in members and progress.replicas[i].depth == depth]
         room = self._size(self.recipes[company[0]])
@@ -137,14 +138,14 @@ class _Trainer:
             stepper = Stepper(stack)
             while not self._shrinks(stack):
                 self._epoch(stack, stepper)
-                progress.members = members
-                self.journal.write(progress, stack.tensors())
+                progress.members, progress.stack = members, stack.tensors()
+                self.journal.write(progress)
                 if self.watch is not None:
                     self.watch(progress.replicas)
             left = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
             self._leave(stack, members)
             stack, members = (stack.take(left) if left else None), [members[place] for place in left]
-            progress.members = members
+            progress.members, progress.stack = members, {} if stack is None else stack.tensors()
             self._test()
 
     def _shrinks(self, stack: Stack) -> bool:
@@ -175,7 +176,7 @@ class _Trainer:
     def _start(self, replica: Replica) -> Parameters:
         parameters = self.task(replica.recipe).init(replica.generator("init"))
         start = torch.tensor(math.log(replica.recipe.start) / replica.recipe.speed)
-        return parameters | dict.fromkeys(SCALES, start) | {ALPHA: torch.tensor(replica.recipe.alpha)}
+        return parameters | dict.fromkeys(SCALES, start) | {ALPHA: torch.tensor(replica.recipe.factor)}
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:
         """One pass over the training examples, and what it did to each replica."""
@@ -238,6 +239,7 @@ class _Trainer:
             if replica.depth == 0 and later not in self.progress.runs:
                 replica.history = [epoch for epoch in twin.history if epoch.phase == 0]
                 replica.failed = twin.failed
+                replica.best = max((epoch.valid for epoch in replica.history), default=replica.best)
                 self.progress.kept[later] = self.progress.kept[earlier]
                 replica.advance()
         self._test()
@@ -262,7 +264,7 @@ class _Trainer:
                 if self.done is not None:
                     kept = progress.kept[i]
                     self.done(run, kept)
-        self.journal.write(progress, {}, now=not progress.members)
+        self.journal.write(progress, now=not progress.members)
 
 
 def _pile(each: list[Parameters]) -> Parameters:

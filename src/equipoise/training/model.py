@@ -13,7 +13,7 @@ from ..tasks import Batch, Parameters, Task
 from . import optimizers, tensors
 from .phases import phases
 from .replica import Replica
-from .stack import Stack
+from .stack import ALPHA, SCALES, Stack
 from .tensors import BadFileError
 
 FORMAT = "equipoise model 1"
@@ -67,6 +67,7 @@ class Model:
         if task is not None and recipe.task != task:
             raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
         wanted = tasks.load(recipe.task, recipe.net, device).init(torch.Generator())
+        wanted |= dict.fromkeys((*SCALES, ALPHA), torch.zeros(()))
         for name, x in wanted.items():
             if name not in parameters or parameters[name].shape != x.shape:
                 raise BadFileError(f"{path} is of another net: {name} is not as this version has it")

@@ -25,7 +25,8 @@ class BalanceMonitor:
     def __call__(self, replicas: Sequence[Replica]) -> None:
         for replica in replicas:
             ratios = [epoch.ratio for epoch in replica.history if epoch.phase == replica.depth]
-            if not ratios or replica.phase.objective == "unary" or replica.failed:
+            broken = replica.failed or not all(ratio >= 0 for ratio in ratios)
+            if not ratios or broken or replica.phase.objective == "unary":
                 continue
             now, recipe = verdict(ratios), replica.recipe
             before = self.verdicts.get(recipe.key)

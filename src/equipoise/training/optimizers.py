@@ -79,10 +79,17 @@ def step(
     rate: Tensor,
     moves: Tensor,
     decay: Tensor,
+    net_alone: Tensor | None = None,
 ) -> None:
-    """One step of every replica that moves; `steps` counts them. Scales do not decay: that would pull them to 1."""
+    """One step of every replica that moves; `steps` counts them.
+
+    Scales do not decay: that would pull them to 1. Nor does the pairwise part where the net is trained alone.
+    """
     steps.add_(moves)
     for name, gradient in gradients.items():
         if not name.startswith("scaling."):
-            parameters[name].mul_(leading(1 - rate * moves * decay, gradient.ndim))
+            share = decay
+            if net_alone is not None and name.startswith("pairwise."):
+                share = decay * (1 - net_alone)
+            parameters[name].mul_(leading(1 - rate * moves * share, gradient.ndim))
         optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)

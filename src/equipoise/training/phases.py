@@ -46,7 +46,7 @@ def phases(recipe: Recipe) -> list[Phase]:
 def method(recipes: list[Recipe]) -> scaling.Scaling:
     """One scaling method for recipes of one `kind`, replica by replica."""
     first = recipes[0]
-    alpha = torch.tensor([recipe.alpha for recipe in recipes])
+    alpha = torch.tensor([recipe.factor for recipe in recipes])
     if first.scheme == "online":
         return scaling.Online(subset=first.subset, alpha=alpha)
     if first.scheme == "offline":

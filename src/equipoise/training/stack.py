@@ -189,20 +189,20 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, parameters: Parameters, examples: list[Tensor]) -> tuple[list[float], list[float]]:
-        """Of each replica on its examples: the mean of the metric, and the mean ratio ||U|| / ||W|| after scaling."""
+        """Of each replica on its examples: the metric, and the mean ratio ||U|| / ||W|| after scaling."""
         energy = self.task.energy
-        score, loud = torch.zeros(2, len(self.replicas), device=self.device)
+        sums, loud = torch.zeros(()), torch.zeros(len(self.replicas), device=self.device)
         for batch in self.batches(examples):
             scores, ratios = [], []
             for objective, part, u, w, _ in self._balanced(parameters, batch):
                 predictions = energy.predict(objective, u, w, part)
-                scores.append((self.task.scores(predictions, part) * part.weights).sum(-1))
+                scores.append((self.task.scores(predictions, part) * part.weights[..., None]).sum(1))
                 size_u, size_w = energy.norms(u, w, part)()
                 ratios.append((size_u / size_w * part.weights).sum(-1))
-            score += torch.cat(scores)
+            sums = sums + torch.cat(scores)  # (E, K)
             loud += torch.cat(ratios)
         count = torch.tensor([len(x) for x in examples], device=self.device)
-        return (score / count).tolist(), (loud / count).tolist()
+        return self.task.measure(sums).tolist(), (loud / count).tolist()
 
     @torch.no_grad()
     def predict(self, parameters: Parameters, batch: Batch) -> Tensor:

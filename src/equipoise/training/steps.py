@@ -20,6 +20,8 @@ class Stepper:
         e = len(stack.replicas)
         self.rate = torch.zeros(e, device=stack.device)
         self.decay = torch.tensor([replica.recipe.weight_decay for replica in stack.replicas], device=stack.device)
+        alone = [float(replica.phase.trained == "unary") for replica in stack.replicas]
+        self.net_alone = torch.tensor(alone, device=stack.device)
         self.total, self.count = torch.zeros(2, e, device=stack.device)
         size = stack.replicas[0].recipe.batch_size if stack.replicas else 0
         self.examples = torch.full((e, size), -1, device=stack.device)
@@ -69,6 +71,7 @@ class Stepper:
             self.rate,
             moves,
             self.decay,
+            self.net_alone,
         )
         self.total += losses.detach() * moves
         self.count += moves

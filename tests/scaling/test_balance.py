@@ -1,0 +1,87 @@
+"""What the ratio ||U|| / ||W|| says in words: the state, the trend, and advice that can be followed."""
+
+import math
+
+import pytest
+import torch
+
+from equipoise import ChainCRF, scaling
+from equipoise.scaling import verdict
+
+
+@pytest.mark.parametrize(
+    ("ratios", "state", "trend"),
+    [
+        ([4.0], "balanced", "steady"),
+        ([1.0, 4.0, 4.0, 4.0, 4.1], "balanced", "steady"),
+        ([8.0, 8.0, 8.0, 6.0, 5.0, 4.0], "balanced", "falling"),
+        ([1.0, 2.0, 4.0, 8.0, 16.0], "drifting", "rising"),
+        ([100.0, 200.0, 240.0], "unary dominates", "steady"),
+        ([100.0, 180.0, 240.0], "unary dominates", "rising"),
+        ([300.0, 200.0, 100.0], "unary dominates", "falling"),
+        ([30.0], "unary dominates", "steady"),
+        ([29.9], "balanced", "steady"),
+        ([1 / 29.9], "balanced", "steady"),
+        ([1 / 30.1], "pairwise dominates", "steady"),
+        ([0.5, 0.1, 0.01], "pairwise dominates", "falling"),
+        ([0.0], "pairwise dominates", "steady"),
+        ([5.0, math.inf], "unary dominates", "rising"),
+    ],
+)
+def test_states_and_trends(ratios: list[float], state: str, trend: str) -> None:
+    found = verdict(ratios)
+    assert (found.state, found.trend, found.ratio) == (state, trend, ratios[-1])
+    assert str(found) == found.advice
+    assert f"ratio {ratios[-1]:.3g} and {trend}" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "text"),
+    [
+        (
+            [100.0, 180.0, 240.0],
+            "pairwise part has almost no say: ratio 240 and rising; try scaling.Learned() or scaling.Offline()",
+        ),
+        (
+            [0.5, 0.1, 0.01],
+            "unary part has almost no say: ratio 0.01 and falling; try scaling.Learned() or scaling.Offline()",
+        ),
+        (
+            [1.0, 4.0, 16.0],
+            "unary part keeps growing beside the pairwise part: ratio 16 and rising; watch where it settles",
+        ),
+        ([4.0, 4.0], "in balance: ratio 4 and steady"),
+    ],
+)
+def test_texts(ratios: list[float], text: str) -> None:
+    assert str(verdict(ratios)) == text
+    for name in ("Learned", "Offline"):
+        if name in text:
+            assert isinstance(getattr(scaling, name)(), scaling.Scaling)  # the advice can be followed as it stands
+
+
+def test_the_trend_is_that_of_the_last_third() -> None:
+    early = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert verdict([*early, 6.0, 6.0, 6.0]).trend == "steady"  # 3 of 9 back it was 6 already
+    assert verdict([*early, 6.0, 6.0, 7.3]).trend == "rising"  # 7.3 > 1.2 * 6
+    assert verdict([*early, 6.0, 6.0, 7.1]).trend == "steady"
+    assert verdict([*early, 6.0, 6.0, 4.9]).trend == "falling"  # 4.9 * 1.2 < 6
+    assert verdict([*early, 6.0, 6.0, 5.1]).trend == "steady"
+
+
+@pytest.mark.parametrize("ratios", [[1.0, math.nan], [math.nan], [-1.0, 2.0]])
+def test_ratios_that_are_none(ratios: list[float]) -> None:
+    with pytest.raises(ValueError, match="a NaN or negative one means that training has broken down"):
+        verdict(ratios)
+
+
+def test_nothing_to_judge() -> None:
+    with pytest.raises(ValueError, match="give at least one"):
+        verdict([])
+
+
+def test_a_net_that_shouts_is_noticed_and_put_right() -> None:
+    unary = 50 * torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0))
+    assert verdict([float(ChainCRF(3).balance(unary))]).state == "unary dominates"
+    for method in (scaling.Learned(), scaling.Offline()):
+        assert verdict([float(ChainCRF(3, method).balance(unary))]).state == "balanced"

@@ -1,0 +1,396 @@
+"""Each scaling method is its formula (§5, Appendix A.2), example by example, on any energy."""
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from equipoise import ChainCRF, chain, objectives, scaling
+from equipoise.scaling.method import multiply
+
+Formula = Callable[[float, float], tuple[float, float, float]]
+
+
+def learned(u: float, w: float, speed: float = 8.0) -> scaling.Learned:
+    method = scaling.Learned(speed=speed).double()
+    with torch.no_grad():
+        method.log_unary.fill_(u / speed)
+        method.log_pairwise.fill_(w / speed)
+    return method
+
+
+METHODS: dict[str, tuple[Callable[[], scaling.Scaling], Formula]] = {
+    "fixed": (lambda: scaling.Fixed(0.25), lambda u, w: (0.25, 1, 0)),
+    "online": (lambda: scaling.Online(alpha=0.5), lambda u, w: (0.5, 1, 0)),
+    "offline": (lambda: scaling.Offline(4.0), lambda u, w: (4 / u, 1 / w, 0)),
+    "regularized": (lambda: scaling.Regularized(3.0, 0.5), lambda u, w: (1, 1, 0.5 * (u / w - 3) ** 2)),
+    "temperature": (lambda: scaling.Temperature(3.0), lambda u, w: (3, 3, 0)),
+    "normalized": (lambda: scaling.Temperature(3.0, normalize=True), lambda u, w: (3 / u, 3 / w, 0)),
+    "learned": (lambda: learned(0.5, -1.5), lambda u, w: (math.exp(0.5) / u, math.exp(-1.5) / w, 0)),
+}
+NORMALIZING = ["offline", "regularized", "normalized", "learned"]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
+
+
+def size(rows: Tensor) -> float:
+    """The mean absolute value of all that is not -inf, number by number."""
+    entries = [abs(x) for x in rows.flatten().tolist() if x != -math.inf]
+    return sum(entries) / len(entries)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(seed=st.integers(0, 2**31), shared=st.booleans(), ragged=st.booleans(), forbid=st.booleans())
+def test_formula(name: str, seed: int, shared: bool, ragged: bool, forbid: bool) -> None:
+    make, formula = METHODS[name]
+    generator = seeded(seed)
+    b, length, m = 4, 5, 3
+    unary = 10 * torch.randn(b, length, m, generator=generator, dtype=torch.float64)
+    pairwise = torch.randn((m, m) if shared else (b, m, m), generator=generator, dtype=torch.float64)
+    if forbid:
+        unary[torch.rand(unary.shape, generator=generator) < 0.2] = -torch.inf
+        pairwise[torch.rand(pairwise.shape, generator=generator) < 0.2] = -torch.inf
+        unary[:, 0, 0] = pairwise[..., 0, 0] = 1.5  # something is left to measure
+    lengths = torch.randint(1, length + 1, (b,), generator=generator) if ragged else None
+
+    method = make()
+    got_unary, got_pairwise = method(unary, pairwise, lengths)
+    penalties = []
+    for i in range(b):
+        n = length if lengths is None else int(lengths[i])
+        w = pairwise if shared else pairwise[i]
+        a, c, penalty = formula(size(unary[i, :n]), size(w))
+        torch.testing.assert_close(got_unary[i], a * unary[i])
+        torch.testing.assert_close(got_pairwise if shared else got_pairwise[i], c * w)
+        penalties.append(penalty)
+    got = method.penalty(unary, pairwise, lengths)
+    torch.testing.assert_close(got, torch.tensor(sum(penalties) / b, dtype=torch.float64))
+
+
+@given(seed=st.integers(0, 2**31), shared=st.booleans())
+def test_ratio_is_the_mean_over_examples(seed: int, shared: bool) -> None:
+    unary, pairwise = normal(4, 5, 3, seed=seed), normal(*(() if shared else (4,)), 3, 3, seed=seed + 1)
+    lengths = torch.randint(1, 6, (4,), generator=seeded(seed))
+    each = zip(unary, pairwise.expand(4, 3, 3), lengths, strict=True)
+    want = sum(size(u[:n]) / size(w) for u, w, n in each) / 4
+    torch.testing.assert_close(scaling.ratio(unary, pairwise, lengths), torch.tensor(want, dtype=torch.float64))
+
+
+ALPHAS = torch.tensor([0.25, 1.0, 4.0])
+REPLICAS: dict[str, tuple[Callable[[Tensor], scaling.Scaling], Callable[[float], scaling.Scaling]]] = {
+    "fixed": (scaling.Fixed, scaling.Fixed),
+    "online": (lambda a: scaling.Online(alpha=a), lambda a: scaling.Online(alpha=a)),
+    "offline": (scaling.Offline, scaling.Offline),
+    "regularized": (lambda a: scaling.Regularized(a, 2 * a), lambda a: scaling.Regularized(a, 2 * a)),
+    "temperature": (scaling.Temperature, scaling.Temperature),
+    "normalized": (lambda a: scaling.Temperature(a, True), lambda a: scaling.Temperature(a, True)),
+    "learned": (lambda a: scaling.Learned(start=a).double(), lambda a: scaling.Learned(start=a).double()),
+}
+
+
+@pytest.mark.parametrize("b", [1, 3, 4])
+@pytest.mark.parametrize("own", [False, True], ids=["one matrix a replica", "one a sequence"])
+@pytest.mark.parametrize("name", REPLICAS)
+def test_replicas_equal_separate_methods(name: str, own: bool, b: int) -> None:
+    """With as many examples as replicas a factor on the wrong dimension would go unnoticed, so others are tried too."""
+    many, one = REPLICAS[name]
+    unary, pairwise = normal(3, b, 5, 2), normal(3, b if own else 1, 2, 2, seed=1)
+    lengths = torch.randint(1, 6, (3, b), generator=seeded())
+    method = many(ALPHAS)
+    got_unary, got_pairwise = method(unary, pairwise, lengths)
+    means = []
+    for e, alpha in enumerate(ALPHAS.tolist()):
+        alone = one(alpha)
+        want_unary, want_pairwise = alone(unary[e], pairwise[e], lengths[e])
+        torch.testing.assert_close(got_unary[e], want_unary)
+        torch.testing.assert_close(got_pairwise[e], want_pairwise)
+        means.append(alone.penalty(unary[e], pairwise[e], lengths[e]))
+    torch.testing.assert_close(method.penalty(unary, pairwise, lengths), torch.stack(means).mean())
+
+
+def test_replicas_on_a_layer_that_has_one_matrix() -> None:
+    unary, labels = normal(3, 2, 5, 2).float(), torch.zeros(3, 2, 5, dtype=torch.int64)
+    crf = ChainCRF(2, scaling.Fixed(ALPHAS), generator=seeded())
+    want = []
+    for e, alpha in enumerate(ALPHAS.tolist()):
+        alone = ChainCRF(2, scaling.Fixed(alpha), generator=seeded())
+        want.append(alone.loss(unary[e], labels[e]))
+    torch.testing.assert_close(crf.loss(unary, labels), torch.stack(want).mean())
+
+
+@pytest.mark.parametrize("name", NORMALIZING)
+def test_matrices_of_edges_are_measured_together(name: str) -> None:
+    """One matrix an edge, (B, L-1, M, M): the pairwise part of an example is all of them."""
+    make, formula = METHODS[name]
+    unary, pairwise = normal(2, 4, 3), normal(2, 3, 3, 3, seed=1)
+    method = make()
+    got = method(unary, pairwise)[1]
+    for i in range(2):
+        _, c, _ = formula(size(unary[i]), size(pairwise[i]))
+        torch.testing.assert_close(got[i], c * pairwise[i])
+    want = sum(formula(size(unary[i]), size(pairwise[i]))[2] for i in range(2)) / 2
+    torch.testing.assert_close(method.penalty(unary, pairwise), torch.tensor(want, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin", "mean_field"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_layer_takes_any_method(name: str, objective: str) -> None:
+    """The loss is that of the scaled scores, plus the penalty, one by one; what a mask hides does not count."""
+    make, formula = METHODS[name]
+    crf = ChainCRF(3, make(), generator=seeded()).double()
+    unary, labels = normal(4, 5, 3), torch.randint(3, (4, 5), generator=seeded())
+    mask = torch.arange(5) < torch.tensor([5, 1, 3, 4])[:, None]
+    losses = []
+    for u, y, on in zip(unary, labels, mask, strict=True):
+        a, c, penalty = formula(size(u[on]), size(crf.pairwise))
+        losses.append(getattr(objectives, objective)(a * u[on], c * crf.pairwise, y[on]) + penalty)
+    torch.testing.assert_close(crf.loss(unary, labels, mask, objective), torch.stack(losses).mean())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(name: str) -> None:
+    crf = ChainCRF(3, METHODS[name][0](), generator=seeded()).double()
+    unary = normal(4, 5, 3) * torch.tensor([0.01, 1.0, 10.0, 100.0], dtype=torch.float64)[:, None, None]
+    mask = torch.arange(5) < torch.tensor([5, 2, 3, 4])[:, None]
+    together = crf.log_marginals(unary, mask)
+    unary[~mask] = 1e4
+    for i in range(4):
+        n = int(mask[i].sum())
+        torch.testing.assert_close(crf.log_marginals(unary[i : i + 1, :n])[0], together[i, :n])
+        assert torch.equal(crf.decode(unary, mask)[i, :n], crf.decode(unary[i : i + 1, :n])[0])
+
+
+@pytest.mark.parametrize("name", NORMALIZING)
+def test_scores_that_are_all_zero_are_refused(name: str) -> None:
+    method, unary, pairwise = METHODS[name][0](), torch.ones(2, 4, 3), torch.ones(3, 3)
+    call = method.penalty if name == "regularized" else method
+    unary[1] = 0
+    with pytest.raises(ValueError, match="unary scores are all 0 in at least one example") as caught:
+        call(unary, pairwise)
+    assert "start them at small random values" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="pairwise scores are all 0"):
+        call(torch.ones(2, 4, 3), 0 * pairwise)
+    unary[1, 3] = 7  # beyond the length, so it does not help
+    with pytest.raises(ValueError, match="unary scores are all 0"):
+        call(unary, pairwise, torch.tensor([4, 3]))
+    crf = ChainCRF(3, method)
+    torch.nn.init.zeros_(crf.pairwise)
+    with pytest.raises(ValueError, match="pairwise scores are all 0"):
+        crf.loss(torch.ones(2, 4, 3), torch.zeros(2, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - set(NORMALIZING)))
+def test_scores_that_are_all_zero_are_welcome_where_nothing_is_divided(name: str) -> None:
+    unary, pairwise = METHODS[name][0]()(torch.zeros(2, 4, 3), torch.zeros(3, 3))
+    assert not unary.any()
+    assert not pairwise.any()
+
+
+@pytest.mark.parametrize("name", NORMALIZING)
+def test_unseen_zero_scores_stay_zero_with_a_finite_gradient(name: str) -> None:
+    """Where nobody can look (inside vmap, on a device) zeros must not become NaN."""
+    method = METHODS[name][0]()
+    unary = torch.zeros(2, 4, 3, dtype=torch.float64)
+    unary[1] = 2
+
+    def total(u: Tensor, w: Tensor) -> Tensor:
+        return sum(x.sum() for x in method(u, w)) + method.penalty(u, w)
+
+    pairwise = torch.zeros(3, 3, dtype=torch.float64)
+    values, (g_u, g_w) = torch.func.vmap(torch.func.grad_and_value(total, (0, 1)), (0, None))(unary, pairwise)[::-1]
+    assert bool(values.isfinite().all())
+    assert bool(g_u.isfinite().all())
+    assert bool(g_w.isfinite().all())
+    a, b = method.factors(lambda: (torch.zeros(2), torch.zeros(())))
+    assert bool(a.isfinite().all())
+    assert bool(b.isfinite().all())
+
+
+@pytest.mark.parametrize("name", NORMALIZING)
+def test_gradients_against_finite_differences(name: str) -> None:
+    method = METHODS[name][0]()
+    inputs = [normal(2, 4, 3).requires_grad_(), normal(3, 3, seed=1).requires_grad_()]
+    own = dict(method.named_parameters())
+    lengths = torch.tensor([4, 2])
+
+    def function(u: Tensor, w: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+        state = dict(zip(own, parameters, strict=True))
+        scaled = torch.func.functional_call(method, state, (u, w, lengths))
+        return *scaled, method.penalty(u, w, lengths)
+
+    assert gradcheck(function, (*inputs, *own.values()))
+    assert len(own) == (2 if name == "learned" else 0)
+
+
+@pytest.mark.parametrize("part", ["unary", "pairwise"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_forbidden_label_or_transition_leaves_other_gradients_alone(name: str, part: str) -> None:
+    """-inf forbids and does not score: the gradient is that of the problem in which it is put in after scaling."""
+    method = METHODS[name][0]()
+    forbidden = torch.zeros(3, 3, dtype=torch.bool)
+    forbidden[1, 2] = True
+    results = []
+    for before in (True, False):
+        unary, pairwise = normal(1, 3, 3).requires_grad_(), normal(3, 3, seed=1).requires_grad_()
+        u, w = unary, pairwise
+        if before:
+            u = u.masked_fill(forbidden, -torch.inf) if part == "unary" else u
+            w = w.masked_fill(forbidden, -torch.inf) if part == "pairwise" else w
+            scaled_u, scaled_w = method(u, w)
+            penalty = method.penalty(u, w)
+        else:
+            count = (~forbidden).double()
+            measured = [x * count if part == kind else x for x, kind in ((u, "unary"), (w, "pairwise"))]
+            share = [count.mean() if part == kind else 1.0 for kind in ("unary", "pairwise")]
+            norms = (measured[0].abs().mean((-2, -1)) / share[0], measured[1].abs().mean((-2, -1)) / share[1])
+            a, b = method.factors(lambda norms=norms: norms)
+            scaled_u, scaled_w = multiply(a, u), multiply(b, w)
+            if part == "unary":
+                scaled_u = scaled_u.masked_fill(forbidden, -torch.inf)
+            else:
+                scaled_w = scaled_w.masked_fill(forbidden, -torch.inf)
+            penalty = method.penalty_of(lambda norms=norms: norms).mean()
+        loss = chain.log_partition(scaled_u, scaled_w).sum() + penalty
+        results.append([loss, *torch.autograd.grad(loss, (unary, pairwise))])
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, torch.tensor([1.0, 0.0]), torch.ones(2, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (scaling.Fixed, "alpha"),
+        (scaling.Offline, "alpha"),
+        (scaling.Regularized, "alpha"),
+        (lambda x: scaling.Regularized(1.0, x), "weight"),
+        (scaling.Temperature, "alpha"),
+        (lambda x: scaling.Learned(start=x), "start"),
+        (lambda x: scaling.Learned(speed=x), "speed"),
+        (lambda x: scaling.Online(alpha=x), "alpha"),
+        (lambda x: scaling.Online(grid=x if isinstance(x, Tensor) else (1.0, x)), "grid"),
+    ],
+)
+def test_what_is_not_positive_is_refused(make, what: str, value: float | Tensor) -> None:
+    with pytest.raises(ValueError, match=f"{what} must be a positive number"):
+        make(value)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_state_dict_carries_the_method(name: str) -> None:
+    source = METHODS[name][0]()
+    target = type(source)(speed=8.0) if name == "learned" else type(source)()
+    if name == "normalized":
+        target.normalize = True
+    target.load_state_dict(source.state_dict())
+    unary, pairwise = normal(2, 4, 3), normal(3, 3, seed=1)
+    for got, want in zip(target.double()(unary, pairwise), source(unary, pairwise), strict=True):
+        assert torch.equal(got, want)
+    assert torch.equal(target.penalty(unary, pairwise), source.penalty(unary, pairwise))
+    assert float(target.alpha) == float(source.alpha)
+
+
+def test_a_layer_saves_its_method() -> None:
+    source, target = ChainCRF(3, scaling.Online(alpha=8.0)), ChainCRF(3, scaling.Online())
+    target.load_state_dict(source.state_dict())
+    assert float(target.scaling.alpha) == 8
+    state = ChainCRF(3, learned(1.0, -1.0)).state_dict()
+    assert {"scaling.log_unary", "scaling.log_pairwise"} <= state.keys()
+
+
+def energies(fields: Tensor, couplings: Tensor) -> Tensor:
+    """Of every state of n spins: fields (n, 2), couplings (n, n) that add where two spins are equal. (2^n,)"""
+    states = torch.tensor(list(itertools.product((0, 1), repeat=len(fields))))
+    equal = (states[:, :, None] == states[:, None]).double().triu(1)
+    return fields[torch.arange(len(fields)), states].sum(-1) + (equal * couplings).sum((-2, -1))
+
+
+@pytest.mark.parametrize("name", ["offline", "normalized", "learned"])
+def test_on_an_energy_of_ones_own(name: str) -> None:
+    """An Ising model with couplings between all spins: once normalised, it does not matter how large its parts were."""
+    method = METHODS[name][0]()
+    fields, couplings = normal(3, 4, 2), normal(3, 4, 4, seed=1)
+    want = [energies(*parts).log_softmax(0) for parts in zip(*method(fields, couplings), strict=True)]
+    got = [energies(*parts).log_softmax(0) for parts in zip(*method(100 * fields, 0.01 * couplings), strict=True)]
+    torch.testing.assert_close(got, want)
+    plain = [energies(*parts).log_softmax(0) for parts in zip(fields, couplings, strict=True)]
+    assert not torch.allclose(torch.stack(plain), torch.stack(want))
+
+
+def test_on_an_energy_that_measures_itself() -> None:
+    """Scores of any shape: whoever can say how large the parts are gets the two factors and the penalty."""
+    fields, couplings = normal(6, 2), normal(11, seed=1)  # eleven edges, a number each
+    norms = fields.abs().mean(), couplings.abs().mean()
+    a, b = scaling.Offline(2.0).factors(lambda: norms)
+    torch.testing.assert_close((a * fields).abs().mean(), torch.tensor(2.0, dtype=torch.float64))
+    torch.testing.assert_close((b * couplings).abs().mean(), torch.tensor(1.0, dtype=torch.float64))
+    penalty = scaling.Regularized(3.0, 0.5).penalty_of(lambda: norms)
+    torch.testing.assert_close(penalty, 0.5 * (norms[0] / norms[1] - 3) ** 2)
+
+
+def test_a_factor_with_more_dimensions_than_scores() -> None:
+    with pytest.raises(ValueError, match=re.escape("a factor of shape (2, 1) does not fit scores of shape (3,)")):
+        multiply(torch.ones(2, 1), torch.ones(3))
+
+
+def test_methods_that_need_no_norms_do_not_compute_them() -> None:
+    def norms() -> tuple[Tensor, Tensor]:
+        raise AssertionError
+
+    for name in METHODS.keys() - set(NORMALIZING):
+        method = METHODS[name][0]()
+        method.factors(norms)
+        assert not method.penalty_of(norms).any()
+
+
+@pytest.mark.parametrize("speed", [1.0, 10.0])
+def test_learned_scales_move_faster(speed: float) -> None:
+    """In Adam's first step a parameter moves by the rate, a log-scale by `speed` times that; by SGD, squared."""
+    unary, labels = normal(2, 4, 3).float(), torch.zeros(2, 4, dtype=torch.int64)
+    for optimizer, power in ((torch.optim.Adam, 1), (torch.optim.SGD, 2)):
+        crf = ChainCRF(3, scaling.Learned(speed=speed, start=2.0), generator=seeded())
+        method = crf.scaling
+        assert isinstance(method, scaling.Learned)
+        before = [speed * x.detach().clone() for x in (method.log_unary, method.log_pairwise)]
+        for x in before:
+            torch.testing.assert_close(x.exp(), torch.tensor(2.0))
+        crf.loss(unary, labels).backward()
+        slopes = [x.grad / speed for x in (method.log_unary, method.log_pairwise)]  # by the log-scale itself
+        optimizer(crf.parameters(), lr=1e-4).step()
+        for old, raw, slope in zip(before, (method.log_unary, method.log_pairwise), slopes, strict=True):
+            moved = speed * raw.detach() - old
+            torch.testing.assert_close(
+                moved, -1e-4 * speed**power * (slope.sign() if power == 1 else slope), rtol=1e-2, atol=1e-7
+            )
+        want = (speed * (method.log_unary - method.log_pairwise)).exp()
+        torch.testing.assert_close(method.alpha, want.detach())
+        assert not method.alpha.requires_grad
+
+
+def test_methods_say_what_they_are() -> None:
+    assert repr(scaling.Fixed(0.25)) == "Fixed(alpha=0.25)"
+    assert repr(scaling.Offline(ALPHAS)) == "Offline(alpha of 3 replicas)"
+    assert repr(scaling.Temperature(2.0, True)) == "Temperature(alpha=2, normalize=True)"
+    assert repr(scaling.Learned()) == "Learned(alpha=1, speed=10)"
+    assert repr(scaling.Online(subset=7)) == "Online(alpha=1, grid of 17, subset=7)"
+    assert repr(scaling.Online(exact=True)) == "Online(alpha=1, exact, subset=2000)"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_empty_batch_has_no_loss(name: str) -> None:
+    crf = ChainCRF(3, METHODS[name][0]())
+    assert float(crf.loss(torch.zeros(0, 4, 3), torch.zeros(0, 4, dtype=torch.int64)).detach()) == 0
