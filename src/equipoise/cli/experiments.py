@@ -89,9 +89,9 @@ def report(
     if not records:
         raise ValueError(f"{store} has no records: `equipoise reproduce` makes them")
     if choose:
-        known = {
-            key: found for task in tables.BASES for key, found in choosing.choices_from(records, task=task).items()
-        }
+        known: dict[str, Any] = {}
+        for task in tables.BASES:
+            known |= choosing.choices_from(records, task=task)
         write_whole(tuning.FILE, choosing.to_text(known))
     options = report_parts.Options(seeds=tuple(range(seeds)), folds=None if folds is None else tuple(range(folds)))
     for path in page.publish(records, docs, options):
