@@ -47,7 +47,8 @@ class Outcome:
 
 def recipes(epochs: int = EPOCHS, fold: int = 0, seed: int = 0) -> list[Recipe]:
     """Seven recipes, cut short: the learning rate falls, and training ends, as soon as an epoch gains little."""
-    short: dict[str, Any] = {"max_epochs": epochs, "threshold": 5e-3, "plateau": 1, "stop": 3, "fold": fold, "seed": seed}
+    short: dict[str, Any] = {"max_epochs": epochs, "threshold": 5e-3, "plateau": 1, "stop": 3}
+    short |= {"fold": fold, "seed": seed}
     chosen = [replace(tables.setting("ocr", "marginal", scheme), **short) for scheme in SCHEMES]
     return [recipe if recipe.scheme == "stage" else replace(recipe, learning_rates=(RATE,)) for recipe in chosen]
 

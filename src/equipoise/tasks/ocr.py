@@ -10,7 +10,7 @@ from torch import Tensor
 from ..data import ocr
 from ..nets import lenet
 from .energies import ChainEnergy, share_right
-from .task import Batch, Parameters, Split
+from .task import Batch, Parameters, Split, mean, with_count
 
 VALIDATION_FOLD = 9
 ROOM = 16
@@ -82,4 +82,7 @@ class OCR:
 
     def scores(self, predictions: Tensor, batch: Batch) -> Tensor:
         assert batch.lengths is not None
-        return share_right(predictions, batch.labels, batch.lengths)
+        return with_count(share_right(predictions, batch.labels, batch.lengths))
+
+    def measure(self, sums: Tensor) -> Tensor:
+        return mean(sums)

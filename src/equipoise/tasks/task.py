@@ -91,8 +91,26 @@ class Task(Protocol):
     def pairwise(self, parameters: Parameters, batch: Batch) -> Tensor: ...
 
     def scores(self, predictions: Tensor, batch: Batch) -> Tensor:
-        """The metric of each example, (E, B)."""
+        """What each example adds to the K sums that the metric is made of, (E, B, K)."""
         ...
+
+    def measure(self, sums: Tensor) -> Tensor:
+        """The metric, (E,), of these sums over all examples, (E, K)."""
+        ...
+
+
+def with_count(values: Tensor) -> Tensor:
+    """Values (E, B) as `scores` of a metric that is their mean: (E, B, 2), each beside a 1."""
+    return torch.stack([values, torch.ones_like(values)], -1)
+
+
+def mean(sums: Tensor) -> Tensor:
+    """The `measure` of such scores.
+
+    >>> mean(with_count(torch.tensor([[0.5, 1.0, 0.0]])).sum(1))
+    tensor([0.5000])
+    """
+    return sums[..., 0] / sums[..., 1]
 
 
 Make = Callable[[str, torch.device], Task]
