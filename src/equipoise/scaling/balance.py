@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-LOUD = 30.0
-"""From this ratio on, one part has almost no say."""
+LOUD, HIGH = 10.0, 6.0
+"""From these ratios on, one part has almost no say, or little.
+
+From 825 runs on handwriting (marginal loss, all schemes, mean test accuracy): 97.1 % for those that ended with a ratio of
+1.5 to 2.5, 96.9 % at 4 to 6, 95.8 % at 6 to 10, 94.7 % above 10.
+"""
 
 RISING = 1.2
 """A ratio counts as moving if over the last third of the run it changed by this factor."""
@@ -17,7 +21,7 @@ RISING = 1.2
 
 @dataclass(frozen=True)
 class Verdict:
-    state: Literal["balanced", "unary dominates", "pairwise dominates", "drifting"]
+    state: Literal["balanced", "leaning", "unary dominates", "pairwise dominates", "drifting"]
     ratio: float
     trend: Literal["rising", "falling", "steady"]
     advice: str
@@ -51,6 +55,10 @@ def verdict(ratios: Sequence[float]) -> Verdict:
     if last * LOUD <= 1:
         advice = f"unary part has almost no say: {found}; try scaling.Learned() or scaling.Offline()"
         return Verdict("pairwise dominates", last, trend, advice)
+    if last >= HIGH or last * HIGH <= 1:
+        part = "pairwise" if last > 1 else "unary"
+        advice = f"{part} part has little say: {found}; scaling.Learned() or scaling.Offline() may gain"
+        return Verdict("leaning", last, trend, advice)
     if trend == "rising":
         advice = f"unary part keeps growing beside the pairwise part: {found}; watch where it settles"
         return Verdict("drifting", last, trend, advice)
