@@ -88,8 +88,8 @@ def invert(gram: Tensor, ridge: Tensor, labels: int) -> Tensor:
     x = torch.stack([r * eye - g, r * eye + (labels - 1) * g], 1)
     half = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(x @ x).L, eye, upper=False)
     inverse = half.mT @ (half @ x)
-    rest = eye - x @ inverse
-    inverse = inverse.masked_fill(~(rest.abs() <= 0.1).all(-1, keepdim=True).all(-2, keepdim=True), torch.nan)
+    off = (eye - x @ inverse).abs().amax((-2, -1), keepdim=True)
+    inverse = inverse.masked_fill(~(off <= 0.1), torch.nan)
     for _ in range(2 if gram.dtype == torch.float64 else 0):
         inverse = inverse + inverse @ (eye - x @ inverse)
     return inverse
