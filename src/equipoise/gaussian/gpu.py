@@ -52,6 +52,7 @@ def expand(x: Tensor, c: Tensor, embeddings: Tensor, ridge: Tensor) -> Tensor:
         (math.ceil(length / rows), count),
         *(x, c.contiguous(), embeddings, ridge.contiguous(), out, length),
         *(*x.stride(), *embeddings.stride(), *out.stride(), m, *_sizes(embeddings, m), rows),
+        warps=_few_warps(embeddings),
     )
     return out
 
@@ -110,15 +111,21 @@ def _moments(x: Tensor, embeddings: Tensor, gram: bool) -> tuple[Tensor, Tensor]
         (parts, count),
         *(x, embeddings, square, product, length, chunk, parts),
         *(*x.stride(), *embeddings.stride(), m, dims, padded, wide, rows, gram),
+        warps=_few_warps(embeddings),
     )
     return square.sum(1) if gram else square, product.sum(1)
 
 
-def _run(kernel: Any, grid: tuple[int, int], *args: Any) -> None:
+def _run(kernel: Any, grid: tuple[int, int], *args: Any, warps: int = 4) -> None:
     if 0 in grid:  # a grid of nothing is an error
         return
     with torch.cuda.device_of(args[0]):
-        kernel[grid](*args, num_warps=4)
+        kernel[grid](*args, num_warps=warps)
+
+
+def _few_warps(embeddings: Tensor) -> int:
+    """For the passes that only read: narrow tiles in half precision keep no more than two warps busy."""
+    return 2 if embeddings.itemsize == 2 and embeddings.shape[-1] <= 32 else 4
 
 
 def _sizes(embeddings: Tensor, m: int) -> tuple[int, int, int]:
