@@ -1,1 +1,1 @@
-"""The nets of §6.1, each for E replicas at once."""
+"""The nets of §6.1: letters for many replicas at once, words for one."""

@@ -4,10 +4,12 @@ import difflib
 
 import torch
 
+from .chunking import Chunking
 from .ocr import OCR
 from .task import Batch, Energy, Make, Parameters, Split, Task
 
-TASKS: dict[str, Make] = {"ocr": OCR}
+TASKS: dict[str, Make] = {"ocr": OCR, "chunking": Chunking}
+"""Making one reads its data, which `chunking` wants in a data folder."""
 
 
 def load(name: str, net: str = "default", device: torch.device | str = "cpu") -> Task:
