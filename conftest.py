@@ -8,3 +8,4 @@ if find_spec("jax") is None:
 if find_spec("triton") is None:
     collect_ignore_glob += [f"src/equipoise/chain/{name}.py" for name in ("gpu", "scan", "triton_*")]
     collect_ignore_glob += ["src/equipoise/nets/triton_*.py"]
+    collect_ignore_glob += [f"src/equipoise/gaussian/{name}.py" for name in ("gpu", "triton_kernels")]

@@ -4,7 +4,7 @@
 set -u
 out=${1:?a folder for results}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
-python3 -m pytest -q -p no:cacheprovider tests/chain/test_gpu.py 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt"
+python3 -m pytest -q -p no:cacheprovider tests/chain/test_gpu.py tests/gaussian/test_gpu.py tests/nets/test_tagger.py 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt"
 python3 - "$out" <<'PYTHON'
 import json
 import sys
@@ -23,4 +23,14 @@ for report in chain.run("cuda", seconds=0.5):
 for r in report.rows:
     figures = (f"{x:10.3g}" for x in (r.milliseconds, r.times_slower, r.error) if x is not None)
     print(f"{r.size:16} {r.question:11} {r.peer:13}", *figures, r.note[:60])
+PYTHON
+python3 -m equipoise.bench.gaussian --device cuda --json "$out/gaussian.json"
+python3 - "$out" <<'PYTHON'
+import json
+import sys
+from pathlib import Path
+
+from equipoise.bench import training
+
+(Path(sys.argv[1]) / "training.json").write_text(json.dumps(training.report("cuda").to_json(), indent=1) + "\n")
 PYTHON

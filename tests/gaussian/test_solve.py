@@ -146,7 +146,7 @@ def test_mixed_dtypes_answer_in_the_wider_one() -> None:
 
 
 def test_nothing_of_size_l_squared_is_kept() -> None:
-    """A dense matrix at this size would take 16 GiB."""
+    """A A^T alone would take 16 GiB at this size."""
     unary, embeddings = make(2**16, d=2, m=2, dtype=torch.float32)
     unary.requires_grad_()
     embeddings.requires_grad_()
