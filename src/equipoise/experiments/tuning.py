@@ -30,7 +30,7 @@ ALPHAS = {
     "offline_reg": (1.0, 2.0, 4.0, 8.0),
     "temperature": (0.25, 0.5, 2.0, 4.0),
 }
-WEIGHTS = (0.01, 0.1, 1.0)
+WEIGHTS = (0.001, 0.01, 0.1)
 SHARED_RATE = 10.0
 """The likelihood is a sum over positions, not a mean, so plain SGD gets a rate this many times smaller for it."""
 
