@@ -15,6 +15,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; } th, td { padding: .3rem .7rem; text-align: right;
   border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child, td:last-child, th:last-child { text-align: left; }
+td:last-child { min-width: 16rem; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .grid { stroke: var(--line); }
 figure { margin: 0; } figure > svg { width: 100%; height: auto; } .heat > svg { max-width: 30rem; }
 .words { display: flex; flex-wrap: wrap; gap: 1.2rem; } .word { display: inline-flex; gap: 2px; }

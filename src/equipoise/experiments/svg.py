@@ -25,7 +25,8 @@ def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic
         across = left + (width - left - right) * (step / max(longest - 1, 1))
         return across, 12 + (height - bottom - 12) * (high - scale(value)) / (high - low)
 
-    parts = []
+    parts: list[str] = []
+    drawn: list[str] = []
     for tick in _ticks(low, high, logarithmic):
         _, down = place(0, tick)
         parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{down:.1f}" y2="{down:.1f}"/>')
@@ -36,7 +37,9 @@ def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic
     for number, (name, line) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         points = " ".join("{:.1f},{:.1f}".format(*place(step, value)) for step, value in enumerate(line) if value > 0)
-        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>')
+        dashes = ' stroke-dasharray="6 6"' if points in drawn else ""  # so that the one below is seen
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{points}"/>')
+        drawn.append(points)
         down = 20 + 20 * number
         parts.append(f'<rect x="{width - right + 14}" y="{down - 8}" width="14" height="4" fill="{colour}"/>')
         parts.append(f'<text x="{width - right + 34}" y="{down}">{escape(name)}</text>')
