@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -281,9 +282,13 @@ def _products(precision: str) -> Iterator[None]:
     """Matrix products in this precision, for a while."""
     if precision not in ("float32", "tf32", "bfloat16"):
         raise ValueError(f"precision must be 'float32', 'tf32' or 'bfloat16', got {precision!r}")
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    # cuDNN, which runs LSTMs and convolutions, has a switch of its own.
+    places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [place.allow_tf32 for place in places]
+    for place in places:
+        place.allow_tf32 = precision == "tf32"
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        for place, allowed in zip(places, before, strict=True):
+            place.allow_tf32 = allowed
