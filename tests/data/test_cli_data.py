@@ -92,7 +92,9 @@ def test_interrupt_keeps_what_has_come(site: Site, tmp_path: Path, monkeypatch: 
     """A real Ctrl-C of a real process, in the middle of a body."""
     url = site.serve("all.bin", BODY, stall=60.0)
     code = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background has it ignored
 from equipoise.cli import data as cli_data
 from equipoise.data.registry import DATASETS, Dataset, File, Source
 DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (File("all", "toy/all.bin", 256000),)),))
