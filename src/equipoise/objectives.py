@@ -81,3 +81,6 @@ def mean_field(
     chain = problem(unary, pairwise, lengths, labels)
     log_q = inference.mean_field(unary, pairwise, lengths, iterations=iterations, schedule=schedule)
     return mean_loss(log_q, chain.lengths, labels)
+
+
+BY_NAME = {"likelihood": likelihood, "marginal": marginal, "margin": margin, "mean_field": mean_field}

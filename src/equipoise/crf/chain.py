@@ -26,13 +26,6 @@ from ..constraints import Constraints
 from ..masking import Kept, keep
 from ..scaling import Fixed, Online, Scaling, ratio
 
-OBJECTIVES = {
-    "likelihood": objectives.likelihood,
-    "marginal": objectives.marginal,
-    "margin": objectives.margin,
-    "mean_field": objectives.mean_field,
-}
-
 
 class Potentials(NamedTuple):
     """The arguments of every function of `chain`; what a mask switched off has been taken out."""
@@ -111,7 +104,7 @@ class ChainCRF(nn.Module):
         self._check_objective(objective)
         unary, labels, kept = self._supervised(unary, labels, mask)
         energy = self._energy(unary, kept.lengths)
-        losses = OBJECTIVES[objective](energy.unary, energy.pairwise, labels, energy.lengths)
+        losses = objectives.BY_NAME[objective](energy.unary, energy.pairwise, labels, energy.lengths)
         if self._looks(losses):
             diagnosis.check_losses(losses, energy.unary, energy.pairwise, labels, kept)
         return losses.sum() / max(losses.numel(), 1) + self.scaling.penalty(unary, self.pairwise, kept.lengths)
@@ -198,9 +191,8 @@ class ChainCRF(nn.Module):
                 tried = alpha.reshape(-1, *(1,) * unary.ndim) * unary
                 energy = self._assemble(tried, self.pairwise, kept.lengths.expand(tried.shape[:-2]))
                 labels = labels.expand(tried.shape[:-1])
-                total = total + OBJECTIVES[objective](energy.unary, energy.pairwise, labels, energy.lengths).sum(
-                    tuple(range(1, unary.ndim - 1))
-                )
+                each = objectives.BY_NAME[objective](energy.unary, energy.pairwise, labels, energy.lengths)
+                total = total + each.sum(tuple(range(1, unary.ndim - 1)))
             return total
 
         return method.choose(losses, count)
@@ -247,8 +239,8 @@ class ChainCRF(nn.Module):
         return unary, labels, kept
 
     def _check_objective(self, objective: str) -> None:
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        if objective not in objectives.BY_NAME:
+            raise ValueError(f"objective must be one of {', '.join(objectives.BY_NAME)}, got {objective!r}")
         if objective == "mean_field" and self.allowed_transitions is not None:
             raise ValueError("mean_field treats labels as independent and cannot honour constraints; use 'marginal'")
 

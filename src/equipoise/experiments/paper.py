@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-OBJECTIVES = ("marginal", "margin", "likelihood", "mean_field")
+from ..recipe import OBJECTIVES
 
 
 class Printed(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..recipe import Recipe
+from ..recipe import OBJECTIVES, Recipe
 from . import paper
 from .paper import Printed
 from .tuning import Setting, chosen, grid
@@ -17,7 +17,7 @@ SCHEMES = (*paper.SCHEMES.split(), "learned")
 BASES = {"ocr": Recipe("ocr", plateau=3, stop=7, batch_size=32, subset=500)}
 """What is not tuned: batch sizes, and the rules for plateaus and stopping of Appendix B."""
 
-OBJECTIVES_OF = {"ocr": paper.OBJECTIVES}
+OBJECTIVES_OF = {"ocr": OBJECTIVES}
 FOLDS_OF = {"ocr": 9}
 
 TITLES = {

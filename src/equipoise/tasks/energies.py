@@ -1,4 +1,4 @@
-"""The paper's two models (§4) as energies for the training engine: parameters come from outside, replicas first."""
+"""The linear-chain CRF (§4.1) as an energy for the training engine: parameters come from outside, replicas first."""
 
 import torch
 from torch import Tensor
@@ -8,13 +8,6 @@ from ..chain.scoring import mean_loss
 from ..scaling import Norms, mean_abs
 from ..scaling.method import multiply
 from .task import Batch
-
-LOSSES = {
-    "marginal": objectives.marginal,
-    "margin": objectives.margin,
-    "likelihood": objectives.likelihood,
-    "mean_field": objectives.mean_field,
-}
 
 
 class ChainEnergy:
@@ -31,7 +24,8 @@ class ChainEnergy:
         lengths, labels = batch.lengths.expand(unary.shape[:-2]), batch.labels.expand(unary.shape[:-1])
         if objective == "unary":
             return mean_loss(unary.log_softmax(-1), lengths, labels)
-        return LOSSES[objective](unary, pairwise[(None,) * (unary.ndim - pairwise.ndim)], labels, lengths)
+        pairwise = pairwise[(None,) * (unary.ndim - pairwise.ndim)]
+        return objectives.BY_NAME[objective](unary, pairwise, labels, lengths)
 
     def predict(self, objective: str, unary: Tensor, pairwise: Tensor, batch: Batch) -> Tensor:
         """MAP for likelihood and margin, the best label of each position for the others."""

@@ -1,7 +1,7 @@
 """E runs of one net side by side: their parameters, each (E, ...), and what is computed from them.
 
 A stack holds runs that share net, optimiser and batch size, and may differ in everything else. Runs that also share the
-loss and the form of the scaling are one `Group`: a slice of the stack for which the CRF is one call.
+loss and the form of the scaling are one `Group`, a slice of the stack; for all groups of one loss the CRF is one call.
 """
 
 from collections.abc import Iterator
@@ -183,7 +183,7 @@ class Stack:
         """The mean loss of each replica over its examples of the batch, penalties included, (E,)."""
         means = []
         for objective, part, u, w, penalty in self._balanced(parameters, batch):
-            each = self.task.energy.losses(objective, u, w, part) + leading(penalty, 2)  # (e, B)
+            each = self.task.energy.losses(objective, u, w, part) + penalty  # (e, B)
             means.append((each * part.weights).sum(-1) / part.weights.sum(-1).clamp(min=1))
         return torch.cat(means)
 

@@ -52,7 +52,7 @@ class Stepper:
         self.graphs[room].replay()
 
     def mean_losses(self) -> list[float]:
-        """Over the batches since `begin`, each counted once."""
+        """Over the batches of the last epoch, each counted once."""
         return (self.total / self.count.clamp(min=1)).tolist()
 
     def _step(self, room: int) -> None:
