@@ -4,14 +4,14 @@ import argparse
 import time
 from pathlib import Path
 
-from equipoise.experiments import figures, runner, tables
+from equipoise.experiments import choosing, figures, runner, tables
 from equipoise.experiments.store import Store
 from equipoise.training.replica import Replica
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="+", help="tuning-adam, tuning-sgd, or names of tables and figures")
+    parser.add_argument("what", nargs="+", help="tuning-adam, finals-adam, the same with sgd, or names of tables and figures")
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--task", default="ocr")
     parser.add_argument("--device", default="cuda")
@@ -34,11 +34,15 @@ def main() -> None:
             raise KeyboardInterrupt
 
     for name in options.what:
-        if name.startswith("tuning-"):
-            recipes = tables.tuning_runs(options.task, name.removeprefix("tuning-"))
+        kind, _, optimizer = name.partition("-")
+        if kind == "tuning":
+            recipes = choosing.first_runs(options.task, optimizer)
+        elif kind == "finals":
+            recipes = choosing.final_runs(options.task, optimizer, store.records())
         else:
             make = (tables.TABLES | figures.FIGURES)[name]
-            recipes = make(options.task, seeds=range(options.seeds)).recipes
+            known = choosing.choices_from(store.records(), options.task)
+            recipes = make(options.task, known, seeds=range(options.seeds)).recipes
         start = time.monotonic()
         count = runner.run(
             recipes,

@@ -10,7 +10,7 @@ import pytest
 from experiments.made import record
 
 from equipoise.experiments import figures, paper, tables, tuning
-from equipoise.experiments.choosing import choices_from, to_text
+from equipoise.experiments.choosing import choices_from, final_runs, first_runs, to_text
 from equipoise.experiments.store import Record
 from equipoise.experiments.tuning import Setting
 from equipoise.recipe import Recipe
@@ -100,7 +100,7 @@ def test_what_is_tuned_for_ocr() -> None:
     assert len(sgd) == 1 + 4 * 6
     assert len({setting.key for setting in (*adam, *sgd)}) == len(adam) + len(sgd)
     # 2 unary, 4 objectives of 18 + 3 + 3 + 12 + 36 + 3 and twice 12, and sigmoid and layernorm; two runs each
-    assert len(tables.tuning_runs("ocr", "adam")) == 2 * (2 + 4 * (75 + 24) + 2 * (18 + 3))
+    assert len(first_runs("ocr", "adam")) == 2 * (2 + 4 * (75 + 24) + 2 * (18 + 3))
 
 
 def test_before_there_is_a_choice_alpha_is_one() -> None:
@@ -163,6 +163,22 @@ def test_a_grid_that_was_not_run_to_the_end_gives_no_choice_unless_asked() -> No
     assert choices_from(cut, "ocr") == {}
     choice = choices_from(cut, "ocr", partial=True)[OFFLINE.key]
     assert (choice["chosen"]["alpha"], choice["tried"], choice["grid"]) == (2.0, 9, 12)
+
+
+def test_the_best_points_are_run_again_and_those_runs_decide() -> None:
+    """By the first two runs alpha 4 is best, then 2 and 1; over six, it is 1."""
+    first = tuning_records(lambda one, fold: 90.0 + one.alpha if one.learning_rates == (1e-2,) else 80.0, OFFLINE)
+    wanted = [recipe for recipe in final_runs("ocr", "adam", first) if recipe.optimizer == "adam"]
+    assert {recipe.alpha for recipe in wanted} == {4.0, 2.0, 1.0} and len(wanted) == len(set(wanted)) == 3 * 6
+    known = {kept.recipe for kept in first}
+    later = [
+        record(recipe, 50.0, valid=0.95 if recipe.alpha == 1.0 else 0.5) for recipe in wanted if recipe not in known
+    ]
+    choice = choices_from([*first, *later], "ocr")[OFFLINE.key]
+    assert (choice["chosen"]["alpha"], choice["runs"], choice["tried"]) == (1.0, 6, 12)
+    assert choice["valid"] == pytest.approx((2 * 0.91 + 4 * 0.95) / 6)
+    some = choices_from([*first, *later[:-1]], "ocr")[OFFLINE.key]
+    assert (some["chosen"]["alpha"], some["runs"]) == (4.0, 2)
 
 
 def test_settings_do_not_mix() -> None:

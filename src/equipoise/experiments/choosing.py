@@ -1,15 +1,35 @@
-"""From the records of the tuning runs to the file of choices that the tables are run with."""
+"""From the records of the tuning runs to the file of choices that the tables are run with, in two rounds.
+
+Every point of a grid is run twice, and that is too little to tell good points apart: the spread of one run is larger
+than their differences. So the best three are run six times, the first two included, and those decide.
+"""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..recipe import Recipe
 from . import tables, tuning
 from .store import Record
 
 OPTIMIZERS = ("adam", "sgd")
-SEEDS, FOLDS = (0,), (0, 4)
-"""Of the tuning runs. The tables' runs of a chosen point have no say: only it has so many."""
+FINALISTS = 3
+FIRST = {"seeds": (0,), "folds": (0, 4)}
+FINAL = {"seeds": (0, 1), "folds": (0, 4, 8)}
+"""Which runs of a point are looked at in each round. The tables' other runs have no say: only the chosen have so many."""
+
+
+def first_runs(task: str, optimizer: str) -> list[Recipe]:
+    """Every point of every grid."""
+    points = [point for one in tables.tuned(task, optimizer) for point in tuning.grid(one, tables.BASES[task])]
+    return [recipe for point in points for recipe in tables.runs(point, **_there(task, FIRST))]
+
+
+def final_runs(task: str, optimizer: str, records: Iterable[Record]) -> list[Recipe]:
+    """The best points of every grid that was run to the end."""
+    done = {kept.recipe: kept for kept in records}
+    best = [point for one in tables.tuned(task, optimizer) for point in _finalists(one, done, partial=False)]
+    return [recipe for point in best for recipe in tables.runs(point, **_there(task, FINAL))]
 
 
 def choices_from(
@@ -17,8 +37,6 @@ def choices_from(
     task: str | None = None,
     optimizers: Iterable[str] = OPTIMIZERS,
     *,
-    seeds: Collection[int] = SEEDS,
-    folds: Collection[int] = FOLDS,
     partial: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """The choice of every setting of a task (of all tasks), as `tuning.choices` reads it.
@@ -28,19 +46,43 @@ def choices_from(
     >>> choices_from([])
     {}
     """
-    runs = {kept.recipe: kept for kept in records if kept.recipe.seed in seeds and kept.recipe.fold in folds}
+    done = {kept.recipe: kept for kept in records}
     found = {}
     for one in tables.BASES if task is None else (task,):
         for setting in (setting for optimizer in optimizers for setting in tables.tuned(one, optimizer)):
             points = tuning.grid(setting, tables.BASES[one])
-            cells = {point: tables.runs(point, seeds, folds) for point in points}
-            whole = [point for point, cell in cells.items() if all(recipe in runs for recipe in cell)]
-            if not whole or (len(whole) < len(points) and not partial):
+            tried = [point for point in points if _of(point, FIRST, done)]
+            best = _finalists(setting, done, partial)
+            if not best:
                 continue
-            choice = tuning.choose(whole, [runs[recipe] for point in whole for recipe in cells[point]])
-            if choice is not None:
-                found[setting.key] = choice | {"grid": len(points)}
+            rounds = FINAL if all(_of(point, FINAL, done) for point in best) else FIRST
+            choice = tuning.choose(best, [kept for point in best for kept in _of(point, rounds, done)])
+            every = tuning.choose(tried, [kept for point in tried for kept in _of(point, FIRST, done)])
+            if choice is not None and every is not None:
+                found[setting.key] = choice | {"tried": len(tried), "worst": every["worst"], "grid": len(points)}
     return found
+
+
+def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record], partial: bool) -> list[Recipe]:
+    """The best points by their first runs; none if the grid was not run to the end, unless `partial`."""
+    points = tuning.grid(setting, tables.BASES[setting.task])
+    means = {point: tuning.mean_valid(runs) for point in points if (runs := _of(point, FIRST, done))}
+    if len(means) < len(points) and not partial:
+        return []
+    return sorted(means, key=lambda point: -means[point])[:FINALISTS]
+
+
+def _of(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Recipe, Record]) -> list[Record]:
+    """The point's records of a round, or nothing if some are missing."""
+    wanted = tables.runs(point, **_there(point.task, rounds))
+    return [done[recipe] for recipe in wanted] if all(recipe in done for recipe in wanted) else []
+
+
+def _there(task: str, rounds: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The round's seeds and folds; a task with fewer folds has seeds in their place."""
+    if tables.FOLDS_OF[task] > max(rounds["folds"]):
+        return dict(rounds)
+    return {"seeds": tuple(range(len(rounds["seeds"]) * len(rounds["folds"]))), "folds": (0,)}
 
 
 def to_text(choices: dict[str, dict[str, Any]]) -> str:

@@ -46,6 +46,17 @@ def alphas(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figu
     return Figure("figure1a", "Accuracy by the factor alpha", "alpha", "accuracy", (curve,), levels)
 
 
+def starts(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+    """Ours: where online scaling ends, by the factor it starts with, beside joint training with that factor for good."""
+    joint, online = (setting(task, "marginal", scheme, known=known) for scheme in ("joint", "online"))
+    online = replace(online, learning_rates=joint.learning_rates)
+    curves = tuple(
+        Curve(recipe.scheme, {alpha: runs(replace(recipe, alpha=alpha), **which) for alpha in ALPHAS[::2]})
+        for recipe in (joint, online)
+    )
+    return Figure("online", "Online scaling by the factor it starts with", "alpha", "accuracy", curves)
+
+
 def joint_ratios(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Figure 1b: the ratio of the parts over training, where joint training fails and where it does not."""
     joint = setting(task, "marginal", "joint", known=known)
@@ -78,5 +89,11 @@ def rates(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figur
     return Figure("rates", "Accuracy by learning rate", "learning rate", "accuracy", tuple(curves))
 
 
-FIGURES = {"figure1a": alphas, "figure1b": joint_ratios, "figure1c": stage_ratios, "rates": rates}
+FIGURES = {
+    "figure1a": alphas,
+    "figure1b": joint_ratios,
+    "figure1c": stage_ratios,
+    "rates": rates,
+    "online": starts,
+}
 """By name, as in `tables.TABLES`."""

@@ -10,7 +10,7 @@ from typing import Any
 from ..recipe import OBJECTIVES, Recipe
 from . import paper
 from .paper import Printed
-from .tuning import Setting, chosen, grid
+from .tuning import Setting, chosen
 
 SEEDS = range(8)
 SCHEMES = (*paper.SCHEMES.split(), "learned")
@@ -144,8 +144,3 @@ def tuned(task: str, optimizer: str) -> list[Setting]:
         ]
     return found
 
-
-def tuning_runs(task: str, optimizer: str, seeds: Iterable[int] = (0,), folds: Iterable[int] = (0, 4)) -> list[Recipe]:
-    """Every point of every grid, for a few seeds and folds."""
-    points = [point for one in tuned(task, optimizer) for point in grid(one, BASES[task])]
-    return [recipe for point in points for recipe in runs(point, seeds, folds)]

@@ -73,14 +73,14 @@ def grid(setting: Setting, base: Recipe) -> list[Recipe]:
 
 def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any] | None:
     """The best point by mean validation over the records there are of it, and how all did; None without records."""
-    results: dict[Recipe, list[float]] = {}
+    results: dict[Recipe, list[Record]] = {}
     wanted = {_anyhow(point) for point in points}
     for kept in records:
         if _anyhow(kept.recipe) in wanted:
-            results.setdefault(_anyhow(kept.recipe), []).append(kept.valid if kept.failed is None else 0.0)
+            results.setdefault(_anyhow(kept.recipe), []).append(kept)
     if not results:
         return None
-    means = {point: statistics.mean(values) for point, values in results.items()}
+    means = {point: mean_valid(runs) for point, runs in results.items()}
     best = max(means, key=lambda point: means[point])
     return {
         "chosen": {name: getattr(best, name) for name in SEARCHED},
@@ -89,6 +89,11 @@ def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any
         "tried": len(means),
         "worst": round(min(means.values()), 5),
     }
+
+
+def mean_valid(records: Sequence[Record]) -> float:
+    """What a point is judged by; a run that failed counts as nothing."""
+    return statistics.mean(kept.valid if kept.failed is None else 0.0 for kept in records)
 
 
 def _anyhow(recipe: Recipe) -> Recipe:
