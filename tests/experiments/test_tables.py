@@ -176,9 +176,19 @@ def test_the_best_points_are_run_again_and_those_runs_decide() -> None:
     ]
     choice = choices_from([*first, *later], "ocr")[OFFLINE.key]
     assert (choice["chosen"]["alpha"], choice["runs"], choice["tried"]) == (1.0, 6, 12)
-    assert choice["valid"] == pytest.approx((2 * 0.91 + 4 * 0.95) / 6)
+    assert choice["valid"] == pytest.approx((2 * 0.91 + 4 * 0.95) / 6, abs=1e-5)
     some = choices_from([*first, *later[:-1]], "ocr")[OFFLINE.key]
     assert (some["chosen"]["alpha"], some["runs"]) == (4.0, 2)
+
+
+def test_a_point_that_came_to_nothing_once_gives_way_to_the_next_best() -> None:
+    """Alpha 4 is best by its first runs; one of the tables' runs of it ended at 8 %."""
+    first = tuning_records(lambda one, fold: 90.0 + one.alpha if one.learning_rates == (1e-2,) else 80.0, OFFLINE)
+    best = next(kept.recipe for kept in first if kept.recipe.alpha == 4.0 and kept.recipe.learning_rates == (1e-2,))
+    well = record(replace(best, seed=5, fold=7), 50.0, valid=0.9)
+    assert choices_from([*first, well], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 4.0
+    for lost in (replace(well, valid=0.08), replace(well, failed="diverged", valid=math.nan)):
+        assert choices_from([*first, lost], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 2.0
 
 
 def test_settings_do_not_mix() -> None:

@@ -122,3 +122,20 @@ def test_decay_is_that_of_adamw() -> None:
 def test_an_unknown_optimizer() -> None:
     with pytest.raises(ValueError, match="optimizer must be adam, sgd or rmsprop, got 'lbfgs'"):
         optimizers.make("lbfgs", 0.9)
+
+
+@pytest.mark.parametrize(("name", "share"), [("adam", 1.0), ("sgd", optimizers.ADAM_RATE), ("rmsprop", 1.0)])
+def test_scales_move_as_adam_moves_them_whatever_moves_the_rest(name: str, share: float) -> None:
+    """So the size of a gradient does not matter: SGD would run away with one that grows with the scale."""
+    optimizer, scale = optimizers.make(name, momentum=0.9), "scaling.log_unary"
+    ours = {scale: torch.zeros(E, dtype=torch.float64), "unary.x": torch.zeros(E, 2, dtype=torch.float64)}
+    state, steps = optimizers.fresh(optimizer, ours), torch.zeros(E, dtype=torch.float64)
+    theirs = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    peer = torch.optim.Adam([theirs], lr=share * 1e-2)
+    for size in (1.0, 1e6, 1e-3):
+        found = {scale: torch.full((E,), size, dtype=torch.float64), "unary.x": torch.ones(E, 2, dtype=torch.float64)}
+        rate = torch.full((E,), 1e-2, dtype=torch.float64)
+        optimizers.step(optimizer, ours, found, state, steps, rate, torch.ones_like(rate), NONE)
+        theirs.grad = torch.tensor(size, dtype=torch.float64)
+        peer.step()
+    torch.testing.assert_close(ours[scale], theirs.detach().expand(E))

@@ -39,7 +39,8 @@ def reproduce(
     """Run what a table or figure needs and the store lacks; stop at any time and go on later.
 
     Args:
-        what: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, tuning-adam, tuning-sgd, all.
+        what: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, online; tuning-adam, then
+            finals-adam, to choose hyperparameters anew, the same with sgd; or all, in that order.
         task: Of which task.
         seeds: How many seeds; the paper has 8.
         folds: How many test folds; all if not given.
@@ -51,26 +52,28 @@ def reproduce(
         store: The record of runs, one line each.
         plan: Only say what would be run, as JSON.
     """
-    names = _names(what)
     if task not in tables.BASES:
         raise ValueError(f"there is no task {task!r}; have {', '.join(tables.BASES)}")
     which: dict[str, Any] = {"seeds": range(seeds), "folds": None if folds is None else range(folds)}
-    recipes = [recipe for name in names for recipe in _recipes(name, task, which)]
     records = Store(store)
-    missing = records.missing(recipes)
+    names = _names(what)
     if plan:
-        wanted = len({recipe.key for recipe in recipes})
-        json.dump({"what": names, "wanted": wanted, "done": wanted - len(missing), "missing": len(missing)}, sys.stdout)
+        recipes = [recipe for name in names for recipe in _recipes(name, task, which, records)]
+        wanted, missing = len({recipe.key for recipe in recipes}), len(records.missing(recipes))
+        json.dump({"what": names, "wanted": wanted, "done": wanted - missing, "missing": missing}, sys.stdout)
         print()
         return
-    if engine == "local" and workers == 1:
-        with training(what) as watch:
-            count = runner.run(missing, records, device=device, precision=precision, watch=watch)
-    else:
-        with counting(what, len(missing)) as each:
-            crew = Local(workers) if engine == "local" else Cluster(address, workers, gpus=1 / workers)
-            count = runner.run(missing, records, engine=crew, device=device, precision=precision, each=each)
-    Console().print(f"{count} runs added to [bold]{store}[/bold]; `equipoise report` writes the results page.")
+    added = 0
+    for name in names:  # one after the other: what tuning finds decides what is run next
+        missing_here = records.missing(_recipes(name, task, which, records, anew=what == "all"))
+        if engine == "local" and workers == 1:
+            with training(name) as watch:
+                added += runner.run(missing_here, records, device=device, precision=precision, watch=watch)
+        else:
+            with counting(name, len(missing_here)) as each:
+                crew = Local(workers) if engine == "local" else Cluster(address, workers, gpus=1 / workers)
+                added += runner.run(missing_here, records, engine=crew, device=device, precision=precision, each=each)
+    Console().print(f"{added} runs added to [bold]{store}[/bold]; `equipoise report` writes the results page.")
 
 
 def report(
@@ -98,10 +101,13 @@ def report(
         Console().print(str(path))
 
 
+TUNING = ("tuning-adam", "finals-adam", "tuning-sgd", "finals-sgd")
+
+
 def _names(what: str) -> list[str]:
-    known = [*tables.TABLES, *figures.FIGURES, "tuning-adam", "tuning-sgd"]
+    known = [*TUNING, *tables.TABLES, *figures.FIGURES]
     if what == "all":
-        return ["tuning-adam", "tuning-sgd", *tables.TABLES, *figures.FIGURES]
+        return known
     if what not in known:
         near = difflib.get_close_matches(what, known, 1)
         raise ValueError(
@@ -110,9 +116,14 @@ def _names(what: str) -> list[str]:
     return [what]
 
 
-def _recipes(name: str, task: str, which: dict[str, Any]) -> list[Recipe]:
-    if name.startswith("tuning-"):
-        return tables.tuning_runs(task, name.removeprefix("tuning-"))
+def _recipes(name: str, task: str, which: dict[str, Any], store: Store, anew: bool = False) -> list[Recipe]:
+    """What a table, figure or round of tuning consists of, with the choices of the package, or those made `anew`."""
+    round_of_tuning, _, optimizer = name.partition("-")
+    if round_of_tuning == "tuning":
+        return choosing.first_runs(task, optimizer)
+    if round_of_tuning == "finals":
+        return choosing.final_runs(task, optimizer, store.records())
     make: Any = tables.TABLES.get(name) or figures.FIGURES[name]
-    found: list[Recipe] = make(task, **which).recipes
+    known = choosing.choices_from(store.records(), task) if anew else None
+    found: list[Recipe] = make(task, known, **which).recipes
     return found

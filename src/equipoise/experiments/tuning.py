@@ -19,10 +19,10 @@ from .store import Record
 FILE = Path(__file__).with_name("choices.json")
 SEARCHED = ("learning_rates", "alpha", "weight")
 
-RATES = {"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1), "rmsprop": (3e-4, 1e-3, 3e-3)}
+RATES = {"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)}
 STAGE_RATES = {
     "adam": ((1e-3, 3e-3), (1e-2, 3e-2, 1e-1), (3e-4, 1e-3, 3e-3)),
-    "sgd": ((3e-2, 1e-1), (1e-1, 3e-1, 1.0), (3e-3, 1e-2, 3e-2)),
+    "sgd": ((3e-2, 1e-1), (1.0, 3.0, 10.0), (1e-3, 3e-3, 1e-2)),
     "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
 }
 ALPHAS = {

@@ -16,8 +16,8 @@ class Learned(Scaling):
     """Normalise both parts and learn how loud each is. Nothing to choose.
 
     Args:
-        speed: how many times faster than other parameters the two log-scales move under Adam (under plain SGD, speed
-            squared times).
+        speed: how many times faster than other parameters the two log-scales move under Adam. Plain SGD is not for
+            them: the gradient of a log-scale grows with the scale.
         start: the first factor of both parts: a number, or one a replica.
 
     >>> import torch

@@ -3,6 +3,9 @@
 The rules are those of torch.optim, which has one learning rate for a whole tensor. A replica whose batch was empty does
 not move: neither its parameters nor its momentum. All state is tensors, updated in place, so that a CUDA graph can
 hold a step.
+
+The scales of `learned` are always Adam's. The gradient of a log-scale grows with the scale, so that plain SGD either
+runs away with it or lets it sink to where nothing moves; Adam's steps do not depend on the size of a gradient.
 """
 
 from collections.abc import Callable
@@ -54,9 +57,16 @@ def _rmsprop(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, mo
     x.sub_(leading(rate * moves, g.ndim) * g / (square.sqrt() + tiny))
 
 
+ADAM = Optimizer("adam", _adam, ("mean", "square"))
+SCALES = "scaling."
+"""How the names of the scales begin."""
+ADAM_RATE = 0.1
+"""What Adam's rate for the scales is beside that of SGD for the rest: good rates of the two differ about so much."""
+
+
 def make(name: str, momentum: float) -> Optimizer:
     if name == "adam":
-        return Optimizer(name, _adam, ("mean", "square"))
+        return ADAM
     if name == "sgd":
         return Optimizer(name, _sgd(momentum), ("velocity",))
     if name == "rmsprop":
@@ -66,7 +76,8 @@ def make(name: str, momentum: float) -> Optimizer:
 
 def fresh(optimizer: Optimizer, parameters: Parameters) -> dict[str, State]:
     """The state before the first step."""
-    return {name: {slot: torch.zeros_like(x) for slot in optimizer.slots} for name, x in parameters.items()}
+    rules = {name: ADAM if name.startswith(SCALES) else optimizer for name in parameters}
+    return {name: {slot: torch.zeros_like(x) for slot in rules[name].slots} for name, x in parameters.items()}
 
 
 @torch.no_grad()
@@ -87,9 +98,12 @@ def step(
     """
     steps.add_(moves)
     for name, gradient in gradients.items():
-        if not name.startswith("scaling."):
-            share = decay
-            if net_alone is not None and name.startswith("pairwise."):
-                share = decay * (1 - net_alone)
-            parameters[name].mul_(leading(1 - rate * moves * share, gradient.ndim))
+        if name.startswith(SCALES):
+            own = ADAM_RATE * rate if optimizer.name == "sgd" else rate
+            ADAM.update(parameters[name], gradient, state[name], steps, own, moves)
+            continue
+        share = decay
+        if net_alone is not None and name.startswith("pairwise."):
+            share = decay * (1 - net_alone)
+        parameters[name].mul_(leading(1 - rate * moves * share, gradient.ndim))
         optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)

@@ -56,9 +56,7 @@ def method(recipes: list[Recipe]) -> scaling.Scaling:
     if first.scheme == "temperature":
         return scaling.Temperature(alpha, first.normalize)
     if first.scheme == "learned":
-        # Adam moves x by its rate, and s x by s times that; SGD moves s x by s^2 times its rate.
-        speed = first.speed**0.5 if first.optimizer == "sgd" else first.speed
-        return scaling.Learned(speed, torch.tensor([recipe.start for recipe in recipes]))
+        return scaling.Learned(first.speed, torch.tensor([recipe.start for recipe in recipes]))
     return scaling.Fixed(alpha)
 
 
