@@ -1,6 +1,15 @@
-"""Which modules are not looked through for examples: those whose libraries are not installed."""
+"""Which modules are not looked through for examples: those whose libraries are not installed.
 
+And where there is no GPU, kernels are run in Triton's interpreter, which is settled when Triton is first imported.
+"""
+
+import os
 from importlib.util import find_spec
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 collect_ignore_glob = []
 if find_spec("jax") is None:

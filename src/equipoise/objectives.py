@@ -16,6 +16,10 @@ from .chain import autograd, backends, inference
 from .chain.problem import given, problem
 from .chain.scoring import mean_loss, score_terms
 
+MEAN_FIELD_ITERATIONS = 3
+"""To learn through. Ten are close to convergence, and what is learned through them fits worse: on handwriting, 96
+instead of 99 % of the letters trained on. A q that has settled on the wrong labels hardly moves with the scores."""
+
 
 def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
     """-log P(Y | X) = log Z - F(Y | X), (*batch,); at least 0, not divided by the length.
@@ -68,15 +72,17 @@ def mean_field(
     labels: Tensor,
     lengths: Tensor | None = None,
     *,
-    iterations: int = 10,
+    iterations: int = MEAN_FIELD_ITERATIONS,
     schedule: str = "sequential",
 ) -> Tensor:
     """-1/L sum_t log q_t(y_t), (*batch,), with q from `chain.mean_field` (eq. 6).
 
+    What is learned is the q of so many iterations, so predict with as many.
+
     >>> unary, pairwise = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.eye(2)
     >>> labels = torch.tensor([1, 1])
     >>> f"{mean_field(unary, pairwise, labels):.4f}, exact {marginal(unary, pairwise, labels):.4f}"
-    '0.3487, exact 0.4064'
+    '0.3500, exact 0.4064'
     """
     chain = problem(unary, pairwise, lengths, labels)
     log_q = inference.mean_field(unary, pairwise, lengths, iterations=iterations, schedule=schedule)

@@ -256,7 +256,8 @@ def test_float32_gradient_of_long_chains() -> None:
 
 
 @pytest.mark.parametrize("per_edge", [False, True])
-def test_results_do_not_depend_on_threads(per_edge: bool) -> None:
+def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "WORTH_THREADS", 0)
     generator = torch.Generator().manual_seed(0)
     unary, nodes = torch.randn(2, 33, 20, 40, generator=generator).unbind()
     pairwise = torch.randn(1, 19 if per_edge else 1, 40, 40, generator=generator)

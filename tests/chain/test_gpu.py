@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from equipoise import ChainCRF, chain
-from equipoise.chain import reference
+from equipoise import ChainCRF, chain, objectives
+from equipoise.chain import backends, reference
 from equipoise.chain.problem import Problem, problem
 from equipoise.chain.scoring import marks, score
 
@@ -103,12 +103,31 @@ def check(p: Problem, scale: float = 1.0) -> None:
     close(got[0], want_moved[0].masked_fill(beyond, 0), 40 * atol)
     close(got[1], want_moved[1], 40 * atol)
 
+    if gpu.is_short(p.unary, p.pairwise):
+        check_at_once(p, exact, labels, weight, atol)
+
     path, best = (x.cpu() for x in gpu.decode(*p))
     want_path, want_best = reference.decode(*exact)
     close(best, want_best, atol)
     assert torch.equal(path == -100, want_path == -100)
     found = want_best > -torch.inf
     close(score(*exact, path.clamp(min=0))[found], want_best[found], atol)
+
+
+def check_at_once(p: Problem, exact: Problem, labels: Tensor, weight: Tensor, atol: float) -> None:
+    """Losses with their gradients, for weights that are not known beforehand."""
+    for question, y in (("likelihood", None), ("likelihood", labels), ("cross_entropy", labels)):
+        value, weigh = gpu.at_once(question, *p, None if y is None else y.to(DEVICE))
+        got = weigh(weight.to(DEVICE))
+        if question == "likelihood":
+            want, alpha = reference.forward(*exact, y)
+            gradient = reference.marginals(weight.double(), *exact, alpha, y)
+        else:
+            want, known = reference.cross_entropy(*exact, y)
+            gradient = reference.cross_entropy_gradient(weight.double(), *exact, y, known)
+        close(value, want, atol)
+        close(got[0], gradient[0], 40 * atol)
+        close(got[1], gradient[1], 40 * atol)
 
 
 @pytest.fixture(params=["one after the other", "side by side"])
@@ -242,6 +261,44 @@ def test_operators_say_the_shapes_they_answer_with() -> None:
 @pytest.mark.parametrize("scale", [1.0, 10.0, 1e3])
 def test_equals_the_reference_on_the_device(length: int, m: int, own: Any, scale: float) -> None:
     check(make((4,), length, m, own, scale=scale), scale)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public functions go to the kernels, also where these are interpreted."""
+    monkeypatch.setitem(backends.BACKENDS, "gpu", gpu)
+    monkeypatch.setitem(backends.KERNELS, "gpu", gpu)
+    monkeypatch.setattr(backends, "gpu", gpu, raising=False)
+    monkeypatch.setattr(gpu, "serves", lambda unary, pairwise: unary.dtype == torch.float32)
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("loss", [objectives.likelihood, objectives.marginal])
+def test_losses_may_be_asked_for_their_gradient_in_any_way(loss: Any, short: bool, monkeypatch: Any) -> None:
+    """By weights equal and unequal, again, many at once, and for a gradient of the gradient."""
+    p, calls = make((3,), 4, 3), []
+    if not short:
+        monkeypatch.setattr(gpu, "is_short", lambda unary, pairwise: False)
+    monkeypatch.setattr(gpu, "at_once", lambda *args, original=gpu.at_once: calls.append(1) or original(*args))
+    labels = torch.arange(12, device=DEVICE).view(3, 4) % 3
+    weights = torch.tensor([[1.0, 1.0, 1.0], [0.5, -2.0, 3.0]], device=DEVICE)
+    answers = []
+    for dtype in (torch.float32, torch.float64):
+        u, w = (x.to(dtype).requires_grad_() for x in (p.unary, p.pairwise.view(3, 3)))
+        value = loss(u, w, labels, p.lengths)
+        found = [value]
+        found += torch.autograd.grad(value.sum(), (u, w), retain_graph=True)
+        for weight in weights.to(dtype):
+            found += torch.autograd.grad(value, (u, w), weight, retain_graph=True)
+        found += torch.autograd.grad(value, (u, w), weights.to(dtype), retain_graph=True, is_grads_batched=True)
+        first = torch.autograd.grad((weights[1].to(dtype) * value).sum(), (u, w), create_graph=True)
+        found += [*first, *torch.autograd.grad(sum(x.square().sum() for x in first), (u, w))]
+        found += torch.autograd.grad(loss(u, w, labels, p.lengths), (u, w), weights[1].to(dtype))
+        answers.append(found)
+    assert len(calls) == (2 if short else 0)
+    for got, want in zip(*answers, strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
 
 
 @on_device

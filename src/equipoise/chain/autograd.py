@@ -24,35 +24,38 @@ from .scoring import score
 def log_partition(chain: Problem, labels: Tensor | None = None) -> Tensor:
     """log Z, (*batch,); with labels -log P(labels), +inf where they are forbidden."""
     chain, backend = backends.choose(chain, labels)
-    if _bare(backend):
-        if _recorded(chain):
-            return _apply(AtOnce, *chain, labels, "likelihood")
-        return compiled.forward(*chain, labels)[0]
+    if backends.bare(backend):
+        if not _recorded(chain):
+            return backends.KERNELS[backend].forward(*chain, labels)[0]
+        if backends.at_once(backend, chain):
+            return _apply(AtOnce, *chain, labels, "likelihood", backend)
     return _apply(LogPartition, *chain, labels, backend)[0]
 
 
 def log_marginals(chain: Problem) -> Tensor:
     """log p_t(j), (*batch, L, M), 0 beyond the length."""
     chain, backend = backends.choose(chain)
-    if _bare(backend) and not _recorded(chain):
-        return compiled.log_marginals(*chain)
+    if backends.bare(backend) and not _recorded(chain):
+        return backends.KERNELS[backend].log_marginals(*chain)
     return _apply(LogMarginals, *chain, backend)[0]
 
 
 def cross_entropy(chain: Problem, labels: Tensor) -> Tensor:
     """-1/L sum_t log p_t(y_t), (*batch,)."""
     chain, backend = backends.choose(chain, labels)
-    if _bare(backend):
-        if _recorded(chain):
-            return _apply(AtOnce, *chain, labels, "cross_entropy")
-        return compiled.cross_entropy(*chain, labels)[0]
+    if backends.bare(backend):
+        if not _recorded(chain):
+            return backends.KERNELS[backend].cross_entropy(*chain, labels)[0]
+        if backends.at_once(backend, chain):
+            return _apply(AtOnce, *chain, labels, "cross_entropy", backend)
     return _apply(CrossEntropy, *chain, labels, backend)[0]
 
 
 def edge_marginals(chain: Problem) -> Tensor:
     """xi_t(i, j), added up over the sequences and edges that share a matrix: the shape of chain.pairwise."""
     chain, backend = backends.choose(chain)
-    alpha = compiled.NOTHING.alpha if _bare(backend) else _apply(LogPartition, *chain, None, backend)[1]
+    kept = backend == "compiled" and backends.bare(backend)
+    alpha = compiled.NOTHING.alpha if kept else _apply(LogPartition, *chain, None, backend)[1]
     weight = torch.ones_like(chain.unary[..., 0, 0])
     return _apply(Marginals, weight, *chain, alpha, None, backend)[1]
 
@@ -204,33 +207,45 @@ class CrossEntropy(Function):
 
 
 class AtOnce(Function):
-    """(unary, pairwise, lengths, labels or None, question) -> a loss, (*batch,), answered by the compiled backend.
+    """(unary, pairwise, lengths, labels or None, question, backend) -> a loss, (*batch,).
 
-    Its gradient comes along, for sequences of equal weight. That is what the sum or the mean of a batch makes of them,
-    and then the backward pass has no more to do than to multiply. For other weights, and where the gradient is itself
-    to be differentiated, it is made again.
+    Its gradient comes along, but for the weights of the sequences, so that the backward pass has no more to do than to
+    multiply. Where the backend cannot do that (C wants equal weights, which is what the sum or the mean of a batch
+    makes of them), and where the gradient is itself to be differentiated, it is made again.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, question: str
+        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, question: str, backend: str
     ) -> Tensor:
-        loss, *ctx.ready = compiled.with_gradient(question, unary, pairwise, lengths, labels)
+        loss, ctx.weigh = backends.KERNELS[backend].at_once(question, unary, pairwise, lengths, labels)
         ctx.save_for_backward(unary, pairwise, lengths, labels)
-        ctx.question = question
+        ctx.question, ctx.backend = question, backend
         return loss
 
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
-        gradient, ctx.ready = ctx.ready, None  # who gets it may change it, so it is given away only once
-        plain = not torch.is_grad_enabled() and backends.sees_through("compiled", weight)
-        if gradient is None or not plain or not compiled.scale(weight, *gradient):
-            if ctx.question == "likelihood":
-                unary, pairwise, lengths, labels = ctx.saved_tensors
-                gradient = _marginals(weight, unary, pairwise, lengths, compiled.NOTHING.alpha, labels, "compiled")
-            else:
-                gradient = CrossEntropy.gradient(weight, *ctx.saved_tensors, *compiled.NOTHING, backend="compiled")
-        return *gradient, None, None, None
+        weigh, ctx.weigh = ctx.weigh, None  # who gets the gradient may change it, so it is given away only once
+        gradient = None if weigh is None or torch.is_grad_enabled() else weigh(weight)
+        if gradient is None:
+            again = AtOnce.likelihood if ctx.question == "likelihood" else AtOnce.cross_entropy
+            gradient = again(weight, *ctx.saved_tensors, backend=ctx.backend)
+        return *gradient, None, None, None, None
+
+    @staticmethod
+    def likelihood(
+        weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, *, backend: str
+    ) -> tuple[Tensor, Tensor]:
+        alpha = compiled.NOTHING.alpha
+        if backend != "compiled":
+            u, w = unary.detach(), pairwise.detach()
+            alpha = backends.load(backend).forward(u, spread(w, u), lengths)[1]
+        return _marginals(weight, unary, pairwise, lengths, alpha, labels, backend)
+
+    @staticmethod
+    def cross_entropy(weight: Tensor, *saved: Tensor, backend: str) -> tuple[Tensor, Tensor]:
+        known = compiled.NOTHING if backend == "compiled" else ()
+        return CrossEntropy.gradient(weight, *saved, *known, backend=backend)
 
 
 class Entropy(Function):
@@ -266,11 +281,6 @@ def _apply(function: type[Function], *args: Any) -> Any:
     return super(Function, function).apply(*args)  # type: ignore[misc]
 
 
-def _bare(backend: str) -> bool:
-    """Whether the compiled loops are asked for tensors that no transform of torch.func is looking at."""
-    return backend == "compiled" and not torch._C._are_functorch_transforms_active()
-
-
 def _recorded(chain: Problem) -> bool:
     """Whether autograd will ask for a gradient."""
     return torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)
@@ -290,7 +300,10 @@ def _for_backward(name: str, *cotangents: Tensor) -> backends.Backend:
 def _recall(
     backend: backends.Backend, name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, saved: Sequence[Tensor]
 ) -> Messages:
-    """The messages saved by the backend of this name; made again where another is to use them, or autograd to see."""
-    if torch.is_grad_enabled() or backend is not backends.load(name):
+    """The messages saved by the backend of this name; made again where another is to use them, or autograd to see.
+
+    So they are if none were saved.
+    """
+    if not saved or torch.is_grad_enabled() or backend is not backends.load(name):
         return backend.messages(unary, pairwise, lengths)
     return Messages(*saved)

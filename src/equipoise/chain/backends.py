@@ -11,10 +11,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import compiled, exponential, reference
+from . import compiled, exponential, meanfield, problem, reference
 from .compiler import library
-from .problem import Problem, check_values, readable
+from .problem import Problem, check_values, opaque, readable
 from .reference import Messages
+from .scoring import Weigh
 
 
 class Backend(Protocol):
@@ -58,11 +59,22 @@ class Backend(Protocol):
     def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
 
 
-BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "compiled": compiled}
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
-    from . import gpu
+class Kernels(Backend, Protocol):
+    """What is also asked of C and Triton, which take pairwise as it was given, too."""
 
-    BACKENDS["gpu"] = gpu
+    def log_marginals(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Tensor: ...
+
+    def at_once(
+        self, question: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, /
+    ) -> tuple[Tensor, Weigh]: ...
+
+
+BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "compiled": compiled}
+KERNELS: dict[str, Kernels] = {"compiled": compiled}
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from . import gpu, gpu_meanfield
+
+    BACKENDS["gpu"] = KERNELS["gpu"] = gpu
 
 
 def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
@@ -83,9 +95,31 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
 
 
 def sees_through(name: str, *tensors: Tensor) -> bool:
-    """Whether the backend can take these tensors, made after it was chosen: C cannot see through a vmap."""
-    return name != "compiled" or readable(*tensors)
+    """Whether the backend can take these tensors, made after it was chosen.
+
+    C cannot see through a vmap, and no kernel through that of `autograd.grad(is_grads_batched=True)`.
+    """
+    if name == "compiled":
+        return readable(*tensors)
+    return name != "gpu" or torch.compiler.is_compiling() or not any(map(opaque, tensors))
+
+
+def bare(name: str) -> bool:
+    """Whether these are kernels, asked for tensors with values, which nothing is looking at but autograd."""
+    return name in KERNELS and problem.bare()
+
+
+def at_once(name: str, chain: Problem) -> bool:
+    """Whether the backend should answer a loss along with its gradient."""
+    return name == "compiled" or gpu.is_short(chain.unary, chain.pairwise)
 
 
 def load(name: str) -> Backend:
     return BACKENDS[name]
+
+
+def mean_field(chain: Problem, iterations: int, schedule: str) -> Tensor:
+    """`meanfield.mean_field`, by the kernels where they know the problem."""
+    if "gpu" in BACKENDS and gpu_meanfield.serves(chain.unary, chain.pairwise, schedule):
+        return gpu_meanfield.mean_field(*chain, iterations)
+    return meanfield.mean_field(*chain, iterations, schedule)

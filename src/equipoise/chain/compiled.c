@@ -157,26 +157,25 @@ static void transport_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     transport_mass(s, q, b, d, messages, q->weight[b], gradient);
 }
 
-/* Max-sum: delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j), less its maximum; then back along the best. */
+/* Max-sum: delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j), less the maximum of delta_{t-1}, for which no step
+   has to wait; then back along the best. */
 static void decode_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     int64_t m = s->m, width = s->width, *path = q->path + b * q->length;
     WHOLE(width);
     const REAL *unary = q->unary + b * q->length * m;
     pad_unary(s, unary);
-    EACH(t, s->n) {
-        REAL *restrict delta = s->x + t * width, *restrict row = s->row;
-        if (t && s->edges > 1) pad(s->pairwise + (t - 1) * m * m, m, width, s->right);
-        if (t) max_product(delta - width, s->right, m, width, row);
-        if (t) EACH(j, width) delta[j] += row[j];
-        subtract(delta, width, or_zero(highest(delta, width)));
+    fill(s->row, width, 0);
+    REAL peak = highest(s->x, width);
+    for (int64_t t = 1; t < s->n; t++) {
+        REAL *delta = s->x + t * width;
+        if (s->edges > 1) pad(s->pairwise + (t - 1) * m * m, m, width, s->right);
+        peak = max_step(delta - width, or_zero(peak), s->right, m, width, delta);
     }
     for (int64_t t = s->n - 1; t >= 0; t--) {
         REAL *restrict delta = s->x + t * width;
-        if (t < s->n - 1 && s->edges == 1)
-            EACH(i, width) delta[i] += s->left[path[t + 1] * width + i];
-        else if (t < s->n - 1)
-            EACH(i, m) delta[i] += s->pairwise[(t * m + i) * m + path[t + 1]];
-        int64_t place = first_of(delta, width, highest(delta, width));
+        if (t < s->n - 1 && s->edges > 1) EACH(i, m) s->row[i] = s->pairwise[(t * m + i) * m + path[t + 1]];
+        if (t < s->n - 1) peak = add_and_find(delta, s->edges > 1 ? s->row : s->left + path[t + 1] * width, width);
+        int64_t place = first_of(delta, width, peak);
         path[t] = place < m ? place : m - 1; /* where all is NaN */
     }
     q->value[b] = score_of(s, unary, path);

@@ -214,20 +214,46 @@ static inline Vector larger(Vector x, Vector y) {
     return out;
 }
 
-/* The next vectors of out(j) = max_i [ v(i) + W(i, j) ] */
-ALWAYS void best_columns(
-    const REAL *v, const REAL *table, int64_t m, int64_t width, REAL *restrict out, const int count) {
-    Vector best[4];
+static inline REAL highest_across(Vector v) {
+    Half halves[2];
+    memcpy(halves, &v, sizeof v);
+    for (int k = 0; k < LANES / 2; k++) halves[0][k] = halves[0][k] > halves[1][k] ? halves[0][k] : halves[1][k];
+    REAL peak = halves[0][0];
+    for (int k = 1; k < LANES / 2; k++) peak = halves[0][k] > peak ? halves[0][k] : peak;
+    return peak;
+}
+
+/* The next vectors of x(j) += max_i [ v(i) + W(i, j) ] - peak, and the highest of each lane. */
+ALWAYS Vector best_columns(
+    const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x, const int count) {
+    Vector best[4], top;
     for (int k = 0; k < count; k++) best[k] = v[0] + AT(table, k);
     for (int64_t i = 1; i < m; i++)
         for (int k = 0; k < count; k++) best[k] = larger(v[i] + AT(table + i * width, k), best[k]);
-    for (int k = 0; k < count; k++) AT(out, k) = best[k];
+    for (int k = 0; k < count; k++) AT(x, k) = best[k] += AT(x, k) - peak, top = k ? larger(best[k], top) : best[k];
+    return top;
 }
 
-static void max_product(const REAL *v, const REAL *table, int64_t m, int64_t width, REAL *restrict out) {
+/* x += max_i [ v(i) + W(i, .) ] - peak; returns the highest. */
+static REAL max_step(const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x) {
     WHOLE(width);
+    Vector top = (Vector){0} - (REAL)INFINITY;
     for (int64_t j = 0; j < width; j += 4 * LANES)
-        UNROLL((width - j) / LANES, best_columns(v, table + j, m, width, out + j, count));
+        UNROLL((width - j) / LANES, top = larger(best_columns(v, peak, table + j, m, width, x + j, count), top));
+    return highest_across(top);
+}
+
+/* x += y; returns the highest. */
+static REAL add_and_find(REAL *restrict x, const REAL *restrict y, int64_t n) {
+    WHOLE(n);
+    REAL peak = -INFINITY;
+#pragma omp simd reduction(max : peak)
+    EACH(j, n) {
+        REAL sum = x[j] + y[j];
+        x[j] = sum;
+        peak = sum > peak ? sum : peak;
+    }
+    return peak;
 }
 
 /* The next vectors of two rows of out += left^T right. */

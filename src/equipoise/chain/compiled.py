@@ -18,13 +18,15 @@ import torch
 from torch import Tensor
 
 from .compiler import library
-from .problem import Problem, check_values
+from .problem import Problem, check_values, readable
 from .reference import Messages
+from .scoring import Weigh
 
 CPU = torch.device("cpu")  # said each time, since another may be the default
 CHUNKS = 32  # the most that sequences with one matrix are divided into: each chunk keeps sums of its own
 CHUNK_STEPS = 128  # the fewest positions in a chunk, so that preparing its matrix is not what takes the time
-WORTH_THREADS = 200_000  # multiplications; with fewer, starting threads takes longer than the work
+WORTH_THREADS = 2_000_000  # multiplications, a quarter of a millisecond: to wake a thread takes half of that
+PASSES = {"forward": 1, "decode": 1}  # over the matrices, for each position; else at least 2
 NOTHING = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # what the gradient of a loss needs to know before
 
 
@@ -51,6 +53,17 @@ def with_gradient(
     return value, nodes, gradient
 
 
+def at_once(
+    question: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+) -> tuple[Tensor, Weigh]:
+    """A loss, (*batch,), and what makes of weights, (*batch,), the gradient of sum_b weight_b loss_b, once.
+
+    It returns None for weights that differ: then the gradient has to be made again.
+    """
+    loss, *gradient = with_gradient(question, unary, pairwise, lengths, labels)
+    return loss, lambda weight: scale(weight, *gradient) if readable(weight) else None
+
+
 def marginals(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -69,11 +82,16 @@ def cross_entropy_gradient(
     return with_gradient("cross_entropy", unary, pairwise, lengths, labels, weight)[1:]
 
 
-def scale(weight: Tensor, *gradients: Tensor) -> bool:
-    """Multiply the gradients by weight, (*batch,), in place, where it is the same for all; whether it was."""
-    weight = weight.contiguous()
+def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Both times the weight, (*batch,), changed in place, where it is the same for all; else None."""
+    one = not any(weight.stride())  # as autograd expands the weight of a sum
+    weight = weight if one else weight.contiguous()
+    count = min(1, weight.numel()) if one else weight.numel()
     function = getattr(library(weight.dtype), "scale")  # noqa: B009  no library, no call
-    return all(not function(weight.data_ptr(), weight.numel(), x.data_ptr(), x.numel()) for x in gradients)
+    for x in (nodes, gradient):
+        if function(weight.data_ptr(), count, x.data_ptr(), x.numel()):
+            return None
+    return nodes, gradient
 
 
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
@@ -161,7 +179,7 @@ def _run(
     arrays = [x if x is None else x.contiguous() for x in fields]  # this also keeps alive what had to be copied
     packed = PACK(
         *shape.integers,
-        torch.get_num_threads() if shape.work >= WORTH_THREADS else 1,
+        torch.get_num_threads() if shape.work * PASSES.get(name, 2) >= WORTH_THREADS else 1,
         0 if edge_weights is None else edge_weights.shape[-3],
         shape.order.data_ptr(),
         shape.starts.data_ptr(),
@@ -192,7 +210,9 @@ def layout(unary: torch.Size, pairwise: torch.Size, dtype: torch.dtype) -> Layou
     owner, matrices = owners(few, many), torch.arange(math.prod(few), device=CPU)
     sharing = len(owner) // max(1, len(matrices))
     pieces = min(-(-sharing * length // CHUNK_STEPS), sharing, 4 if edges > 1 else CHUNKS)
-    pieces = 1 << max(0, pieces - 1).bit_length()  # a power of two, to come out even
+    pieces = max(1, pieces)
+    if pieces < sharing:
+        pieces = 1 << pieces.bit_length() - 1  # a power of two, to come out even
     starts = matrices[:, None] * sharing + torch.arange(pieces, device=CPU) * sharing // pieces
     starts = torch.cat([starts.flatten(), torch.tensor([len(owner)], device=CPU)])
     order = owner.argsort(stable=True)

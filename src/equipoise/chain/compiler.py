@@ -1,4 +1,4 @@
-"""Compiles compiled.c on first use, with the system's C compiler, for the processor at hand.
+"""Compiles C on first use, with the system's compiler, for the processor at hand: the chain's, and whoever asks.
 
 The libraries are kept in $EQUIPOISE_CACHE, or else ~/.cache/equipoise, under a name that changes with the source, the
 compiler and the processor.
@@ -36,34 +36,43 @@ TARGETS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-mcpu=native"
 @cache
 def library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """The compiled loops for numbers of this type, or None if they cannot be had; the log says why."""
+    loaded = build("chain", SOURCES, dtype, "chains on the CPU run in plain PyTorch, 10 to 100 times slower")
+    if loaded is not None:
+        loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+    return loaded
+
+
+def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, without: str) -> ctypes.CDLL | None:
+    """The first of the sources, which includes the others, compiled for numbers of this type and loaded.
+
+    None if that cannot be had; the log then says why, and what becomes of us without.
+    """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        logger.warning("no C compiler found (set CC): chains on the CPU run in plain PyTorch, 10 to 100 times slower")
+        logger.warning("no C compiler found (set CC): %s", without)
         return None
-    path = _folder() / f"chain-{dtype}-{_fingerprint(compiler)}.so".replace("torch.", "")
+    path = _folder() / f"{name}-{dtype}-{_fingerprint(compiler, sources)}.so".replace("torch.", "")
     if not path.exists():
         start = time.perf_counter()
-        error = _compile(compiler, TYPES[dtype], path)
+        error = _compile(compiler, TYPES[dtype], sources[0], path)
         if error:
-            logger.warning("%s failed: chains on the CPU run in plain PyTorch, much slower\n%s", compiler, error)
+            logger.warning("%s failed: %s\n%s", compiler, without, error)
             return None
         logger.info("compiled %s in %.1f s, once", path, time.perf_counter() - start)
     try:
-        loaded = ctypes.CDLL(str(path))
-        loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
-        return loaded
+        return ctypes.CDLL(str(path))
     except OSError as failure:
-        logger.warning("%s cannot be loaded: chains on the CPU run in plain PyTorch, much slower\n%s", path, failure)
+        logger.warning("%s cannot be loaded: %s\n%s", path, without, failure)
         return None
 
 
-def _compile(compiler: str, types: list[str], path: Path) -> str:
+def _compile(compiler: str, types: list[str], source: Path, path: Path) -> str:
     """Compile to `path`, in one step for others who look; returns what went wrong, if anything."""
     error = ""
     for target in TARGETS:
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             made = Path(scratch, path.name)
-            command = [*compiler.split(), *FLAGS, *target, *types, str(SOURCES[0]), "-o", str(made), "-lm"]
+            command = [*compiler.split(), *FLAGS, *target, *types, str(source), "-o", str(made), "-lm"]
             try:
                 result = subprocess.run(command, capture_output=True, text=True, check=False)
             except OSError as failure:
@@ -85,9 +94,9 @@ def _folder() -> Path:
         return Path(tempfile.mkdtemp(prefix="equipoise-"))
 
 
-def _fingerprint(compiler: str) -> str:
+def _fingerprint(compiler: str, sources: tuple[Path, ...]) -> str:
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else [platform.processor()]
     kind = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}) or lines
-    parts = [*(path.read_text() for path in SOURCES), *FLAGS, compiler, platform.machine(), *kind]
+    parts = [*(path.read_text() for path in sources), *FLAGS, compiler, platform.machine(), *kind]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

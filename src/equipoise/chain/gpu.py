@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from . import reference, scan
-from .problem import Problem
+from .problem import Problem, bare, opaque
 from .reference import Messages
-from .triton_launch import Launcher
+from .scoring import Weigh
+from .triton_launch import Launcher, plan
 
 MOST_LABELS = 128  # a matrix of that size, and its gradient, fill the registers of a program
 
@@ -42,6 +43,11 @@ def marginals(
 
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return Messages(*_call(_messages, unary, pairwise, lengths))
+
+
+def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    """The log_p of `messages`."""
+    return messages(unary, pairwise, lengths).log_p
 
 
 def transport(
@@ -77,11 +83,28 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
     return _call(_decode, unary, pairwise, lengths)
 
 
+def is_short(unary: Tensor, pairwise: Tensor) -> bool:
+    """Whether these chains are of the kind, short and few, that `at_once` is for.
+
+    It spares the host at the device's cost, so a CUDA graph, which needs no host, is better off without it.
+    """
+    capturing = unary.is_cuda and torch.cuda.is_current_stream_capturing()
+    return plan(unary.shape, pairwise.shape).fused and not capturing
+
+
+def at_once(
+    question: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+) -> tuple[Tensor, Weigh]:
+    """As `compiled.at_once`; no weight is refused."""
+    loss, weigh = Launcher(unary, pairwise, lengths).at_once(question, labels)
+    return loss, lambda weight: weigh(weight) if bare() and not opaque(weight) else None
+
+
 def _call(function: Any, *args: Tensor | None) -> Any:
     """The function itself, or its operator where something other than tensors with values comes along."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return getattr(operators, "chain" + function.__name__)(*args)
-    return function(*args)
+    if bare():
+        return function(*args)
+    return getattr(operators, "chain" + function.__name__)(*args)
 
 
 def _forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:

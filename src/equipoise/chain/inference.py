@@ -85,9 +85,11 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     (tensor([   0,    0, -100]), tensor(5.))
     """
     chain = given(unary, pairwise, lengths)
-    ready, backend = backends.choose(chain.detach().spread())
+    recorded = torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad)
+    ready, backend = backends.choose(chain.detach() if recorded else chain)
+    ready = ready if backends.bare(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)
-    if torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad):
+    if recorded:
         best = decoding.score_found(chain.spread(), labels[..., None, :])[..., 0]
     return labels, best
 
@@ -156,7 +158,7 @@ def mean_field(
         raise ValueError(f"iterations must be at least 0, got {iterations}")
     chain = problem(unary, pairwise, lengths).clean()
     with torch.autocast(unary.device.type, enabled=False):
-        return meanfield.mean_field(*chain, iterations, schedule)
+        return backends.mean_field(chain, iterations, schedule)
 
 
 def mean_field_bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:

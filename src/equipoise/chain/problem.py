@@ -180,6 +180,20 @@ def readable(*tensors: Tensor) -> bool:
     return True
 
 
+def opaque(x: Tensor) -> bool:
+    """Whether a batch of gradients in a backward pass hides in this tensor, which operators cannot see either."""
+    return not torch._C._has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def bare() -> bool:
+    """Whether tensors with values are all that comes along: no trace, no transform, no mode that wants to see calls."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+    )
+
+
 def first(where: Tensor) -> tuple[int, ...] | None:
     """The index of the first True, or None."""
     hits = where.nonzero()

@@ -3,11 +3,15 @@
 F(Y | X) = sum_t U(x_t, y_t) + sum_t W(y_t, y_{t+1})                                        (§4.1, eq. 1)
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from .problem import positions
+
+Weigh = Callable[[Tensor], tuple[Tensor, Tensor] | None]  # the weights of losses -> their gradient, or None: not so
 
 
 def score(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ that spread wider than EASY, or hold -inf, take the same steps with the exponent
 
 # Triton's arguments have no types, its constants are written in capitals, and its branches are statements.
 # mypy: ignore-errors
-# ruff: noqa: N803, RUF059, SIM102
+# ruff: noqa: N803, RUF059, SIM102, SIM108
 
 import inspect
 
@@ -85,12 +85,22 @@ def score(scores, label, there, M: tl.constexpr):
 def carry(x, w, easy):
     """log sum_i exp(x(i) + W(i, j))."""
     if easy:
-        out = tl.log(tl.sum(tl.exp(x)[None, :] * w, 1))
+        out = carry_easily(x, w)
     else:
-        y = x[None, :] + w
-        peak = finite(tl.max(y, 1))
-        out = peak + tl.log(tl.sum(tl.exp(y - peak[:, None]), 1))
+        out = carry_with_care(x, w)
     return out
+
+
+@triton.jit
+def carry_easily(x, w):
+    return tl.log(tl.sum(tl.exp(x)[None, :] * w, 1))
+
+
+@triton.jit
+def carry_with_care(x, w):
+    y = x[None, :] + w
+    peak = finite(tl.max(y, 1))
+    return peak + tl.log(tl.sum(tl.exp(y - peak[:, None]), 1))
 
 
 @triton.jit
@@ -182,43 +192,6 @@ def messages_kernel(
 
 
 @general
-def log_marginals_kernel(
-    unary, pairwise, lengths, state, labels, log_p, loss, chunk, chunks, L, inner, count,
-    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """log p, 0 beyond the length; with labels also -1/length sum_t log p_t(y_t) of each chunk, (N, chunks)."""
-    n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
-    length = tl.load(lengths + n).to(tl.int32)
-    unary += n * L * M
-    log_p += n * L * M
-    state += 2 * n * L * M
-    label = tl.arange(0, SIZE)[None, :]
-    total = tl.zeros((ROWS,), tl.float64)
-    for start in tl.range(k * chunk, tl.minimum(k * chunk + chunk, L), ROWS):
-        t = start + tl.arange(0, ROWS)
-        at = t[:, None] * M + label
-        there = (t < length) & (t < k * chunk + chunk)
-        read = there[:, None] & (label < M)
-        u = tl.load(unary + at, mask=read, other=NEVER)
-        v = u - finite(tl.max(u, 1))[:, None] + tl.load(state + L * M + at, mask=read, other=NEVER)
-        s = v - finite(tl.max(v, 1))[:, None] + tl.load(state + at, mask=read, other=NEVER)
-        s -= finite(tl.max(s, 1))[:, None]
-        s -= finite(tl.log(tl.sum(tl.exp(s), 1)))[:, None]
-        tl.store(
-            log_p + at,
-            tl.where(there[:, None], s, 0.0),
-            mask=(t < tl.minimum(k * chunk + chunk, L))[:, None] & (label < M),
-        )
-        if labels is not None:
-            y = tl.load(labels + n * L + t, mask=there, other=0)
-            picked = tl.sum(tl.where(label == y[:, None], s, 0.0), 1).to(tl.float64)
-            picked = tl.where((y >= 0) & (y < M), picked, float("nan"))
-            total -= tl.where(there, picked, 0.0)
-    if labels is not None:
-        tl.store(loss + tl.program_id(0), tl.sum(total, 0) / tl.maximum(length, 1))
-
-
-@general
 def marginals_kernel(
     unary, pairwise, lengths, state, labels, weight, stride, nodes, edges, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
@@ -228,22 +201,28 @@ def marginals_kernel(
     edges is (N, chunks, M, M), each added up over a chunk, or (N, L-1, M, M).
     """
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
-    length = tl.load(lengths + n).to(tl.int32)
-    first, stop = k * chunk, tl.minimum(k * chunk + chunk, L)
+    if labels is not None:
+        labels += n * L
+    leave_marginals(
+        unary + n * L * M, pairwise + n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M),
+        tl.load(lengths + n).to(tl.int32), state + 2 * n * L * M, labels, tl.load(weight + n * stride),
+        nodes + n * L * M, edges + (n * (L - 1) if PER_EDGE else tl.program_id(0).to(tl.int64)) * (M * M),
+        k * chunk, tl.minimum(k * chunk + chunk, L), L, M, SIZE, PER_EDGE, STAGES,
+    )  # fmt: skip
+
+
+@triton.jit
+def leave_marginals(
+    unary, pairwise, length, state, labels, share, nodes, edges, first, stop, L,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Of one sequence, the marginals from first to stop, times its share, into nodes and edges."""
     last = tl.minimum(stop, length - 1)
     label = tl.arange(0, SIZE)
     inside = label < M
-    unary += n * L * M
-    nodes += n * L * M
-    alpha = state + 2 * n * L * M
-    beta = alpha + L * M
-    if labels is not None:
-        labels += n * L
-    pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
-    edges += (n * (L - 1) if PER_EDGE else tl.program_id(0).to(tl.int64)) * (M * M)
+    alpha, beta = state, state + L * M
     square = label[:, None] * M + label[None, :]
     within = inside[:, None] & inside[None, :]
-    share = tl.load(weight + n * stride)
     if not PER_EDGE:
         w, top, easy = matrix(pairwise, M, 1, label, M)
         total = tl.zeros((SIZE, SIZE), tl.float32)

@@ -1,4 +1,4 @@
-"""The gradient of a function of log-marginals in Triton: must equal `reference.transport`, without weights on edges.
+"""Log-marginals in Triton, and the gradient of a function of them: `reference.transport`, without weights on edges.
 
 Mass put on positions is carried along the chain by T to the right and by S to the left, one program each:
 
@@ -15,6 +15,50 @@ import triton
 import triton.language as tl
 
 from .triton_kernels import NEVER, clear, finite, flow, general, matrix, observe
+
+
+@general
+def log_marginals_kernel(
+    unary, pairwise, lengths, state, labels, log_p, loss, chunk, chunks, L, inner, count,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """log p, 0 beyond the length; with labels also -1/length sum_t log p_t(y_t) of each chunk, (N, chunks)."""
+    n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
+    length = tl.load(lengths + n).to(tl.int32)
+    if labels is not None:
+        labels += n * L
+    total = leave_log_marginals(
+        unary + n * L * M, length, state + 2 * n * L * M, labels, log_p + n * L * M,
+        k * chunk, tl.minimum(k * chunk + chunk, L), L, M, SIZE, ROWS,
+    )  # fmt: skip
+    if labels is not None:
+        tl.store(loss + tl.program_id(0), total)
+
+
+@triton.jit
+def leave_log_marginals(
+    unary, length, state, labels, log_p, first, stop, L, M: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr
+):
+    """Of one sequence, log p from first to stop, and the part of its cross-entropy that is there."""
+    label = tl.arange(0, SIZE)[None, :]
+    total = tl.zeros((ROWS,), tl.float64)
+    for start in tl.range(first, stop, ROWS):
+        t = start + tl.arange(0, ROWS)
+        at = t[:, None] * M + label
+        there = (t < length) & (t < stop)
+        read = there[:, None] & (label < M)
+        u = tl.load(unary + at, mask=read, other=NEVER)
+        v = u - finite(tl.max(u, 1))[:, None] + tl.load(state + L * M + at, mask=read, other=NEVER)
+        s = v - finite(tl.max(v, 1))[:, None] + tl.load(state + at, mask=read, other=NEVER)
+        s -= finite(tl.max(s, 1))[:, None]
+        s -= finite(tl.log(tl.sum(tl.exp(s), 1)))[:, None]
+        tl.store(log_p + at, tl.where(there[:, None], s, 0.0), mask=(t < stop)[:, None] & (label < M))
+        if labels is not None:
+            y = tl.load(labels + t, mask=there, other=0)
+            picked = tl.sum(tl.where(label == y[:, None], s, 0.0), 1).to(tl.float64)
+            picked = tl.where((y >= 0) & (y < M), picked, float("nan"))
+            total -= tl.where(there, picked, 0.0)
+    return tl.sum(total, 0) / tl.maximum(length, 1)
 
 
 @triton.jit
@@ -38,24 +82,33 @@ def transport_kernel(
 ):  # fmt: skip
     """r and l into moving, (N, 2, L, M). l is r of the chain read backwards: W transposed, and a in the place of b."""
     pid = tl.program_id(0).to(tl.int64)
-    n, rightwards = pid // 2, pid % 2 == 0
-    down, right = tl.where(rightwards, 1, M), tl.where(rightwards, M, 1)
-    length = tl.load(lengths + n).to(tl.int32)
-    t, step = tl.where(rightwards, 0, length - 1), tl.where(rightwards, 1, -1)
-    label = tl.arange(0, SIZE)
-    inside = label < M
-    unary += n * L * M
-    log_p += n * L * M
-    message = state + (2 * n + 1 - pid % 2) * L * M
-    moving += pid * L * M
+    n, leftwards = pid // 2, pid % 2
     if nodes is None:
         labels += n * L
     else:
         nodes += n * L * M
-    pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
+    convey(
+        unary + n * L * M, pairwise + n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M),
+        tl.load(lengths + n).to(tl.int32), nodes, labels, tl.load(weight + n * stride), log_p + n * L * M,
+        state + 2 * n * L * M, moving + 2 * n * L * M, leftwards, L, M, SIZE, PER_EDGE, STAGES,
+    )  # fmt: skip
+
+
+@triton.jit
+def convey(
+    unary, pairwise, length, nodes, labels, share, log_p, state, moving, leftwards, L,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Of one sequence, r, or where leftwards is 1, l."""
+    rightwards = leftwards == 0
+    down, right = tl.where(rightwards, 1, M), tl.where(rightwards, M, 1)
+    t, step = tl.where(rightwards, 0, length - 1), tl.where(rightwards, 1, -1)
+    label = tl.arange(0, SIZE)
+    inside = label < M
+    message = state + (1 - leftwards) * L * M
+    moving += leftwards * L * M
     if not PER_EDGE:
         w, top, easy = matrix(pairwise, down, right, label, M)
-    share = tl.load(weight + n * stride)
 
     mass = centred(nodes, labels, log_p, t, share, length, label, M)
     tl.store(moving + t * M + label, mass, mask=inside)
@@ -83,27 +136,32 @@ def deposit_kernel(
 ):  # fmt: skip
     """The gradient of the positions of a chunk, and of the edges that leave them: as in `marginals_kernel`."""
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
-    length = tl.load(lengths + n).to(tl.int32)
-    first, stop = k * chunk, tl.minimum(k * chunk + chunk, L)
-    last = tl.minimum(stop, length - 1)
-    label = tl.arange(0, SIZE)
-    inside = label < M
-    unary += n * L * M
-    log_p += n * L * M
-    moved += n * L * M
-    alpha = state + 2 * n * L * M
-    beta = alpha + L * M
-    rightwards = moving + 2 * n * L * M
-    leftwards = rightwards + L * M
     if nodes is None:
         labels += n * L
     else:
         nodes += n * L * M
-    pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
-    edges += (n * (L - 1) if PER_EDGE else tl.program_id(0).to(tl.int64)) * (M * M)
+    deposit(
+        unary + n * L * M, pairwise + n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M),
+        tl.load(lengths + n).to(tl.int32), nodes, labels, tl.load(weight + n * stride), log_p + n * L * M,
+        state + 2 * n * L * M, moving + 2 * n * L * M, moved + n * L * M,
+        edges + (n * (L - 1) if PER_EDGE else tl.program_id(0).to(tl.int64)) * (M * M),
+        k * chunk, tl.minimum(k * chunk + chunk, L), L, M, SIZE, PER_EDGE, STAGES,
+    )  # fmt: skip
+
+
+@triton.jit
+def deposit(
+    unary, pairwise, length, nodes, labels, share, log_p, state, moving, moved, edges, first, stop, L,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Of one sequence, the gradient from first to stop."""
+    last = tl.minimum(stop, length - 1)
+    label = tl.arange(0, SIZE)
+    inside = label < M
+    alpha, beta = state, state + L * M
+    rightwards, leftwards = moving, moving + L * M
     square = label[:, None] * M + label[None, :]
     within = inside[:, None] & inside[None, :]
-    share = tl.load(weight + n * stride)
     if not PER_EDGE:
         w, top, easy = matrix(pairwise, M, 1, label, M)
         total = tl.zeros((SIZE, SIZE), tl.float32)
