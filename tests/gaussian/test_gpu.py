@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from equipoise import gaussian
-from equipoise.gaussian import passes
+from equipoise.gaussian import passes, systems
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
@@ -52,10 +52,10 @@ def test_every_pass_equals_the_specification(size: tuple[int, ...], dtype: torch
     c, e = normal(count, m, d, seed=4), normal(count, m, d, seed=5)
     ridge = 1 + torch.rand(count, device=DEVICE)
     if DEVICE != "cpu" or dtype != torch.bfloat16:  # whose bits the interpreter multiplies as integers
-        for got, want in zip(gpu.moments(x, a), passes.moments(x, a), strict=True):
-            close(got, want)
+        for got, want in zip(gpu.moments(x, a, gram=True), passes.moments(x, a), strict=True):
+            close(got.sum(1), want)
         close(gpu.gram(a), passes.gram(a))
-    close(gpu.contract(g, a), passes.contract(g, a))
+    close(gpu.moments(g, a, gram=False)[1].sum(1), passes.contract(g, a))
     close(gpu.expand(x, c, a, ridge), passes.expand(x, c, a, ridge))
     close(gpu.turn(a, normal(count, d, d, seed=6)), passes.turn(a, normal(count, d, d, seed=6)))
     got = gpu.spread(g, e, s, c, a, ridge, dtype, (True, True, True))
@@ -78,13 +78,54 @@ def test_gradients_that_nobody_wants_are_not_made(n: int) -> None:
 def test_long_images_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "PROGRAMS", 6)
     a, x = normal(2, 700, 4), normal(2, 700, 2, seed=1)
-    for got, want in zip(gpu.moments(x, a), passes.moments(x, a), strict=True):
-        close(got, want)
+    for got, want in zip(gpu.moments(x, a, gram=True), passes.moments(x, a), strict=True):
+        assert got.shape[1] == 3
+        close(got.sum(1), want)
+    close(gpu.moments(x, a, gram=False)[1].sum(1), passes.contract(x, a))
+
+
+@pytest.mark.parametrize("size", [(3, 5, 2), (2, 32, 4), (1, 20, 21), (2, 40, 3), (0, 5, 2)], ids=str)
+@pytest.mark.parametrize("below", [False, True], ids=["definite", "indefinite"])
+def test_the_small_systems(size: tuple[int, ...], below: bool) -> None:
+    """An inverse times its matrix is one, up to what adding up the parts in float32 may lose."""
+    count, d, m = size
+    roots, products = normal(count, 3, 2 * d, d), normal(count, 3, m, d, seed=1)
+    squares = roots.mT @ roots
+    whole = squares.double().sum(1)
+    ridge = (torch.linalg.eigvalsh(whole)[:, -1] * (0.6 if below else 1.5)).float()
+    inverses = gpu.invert(squares, ridge, m)
+    eye = torch.eye(d, dtype=torch.float64, device=DEVICE)
+    for inverse, factor in zip(inverses.unbind(1), (-1, m - 1), strict=True):
+        product = inverse @ (ridge[:, None, None] * eye + factor * whole)
+        torch.testing.assert_close(product, eye.expand(count, d, d), rtol=0, atol=1e-10 if d <= 32 else 1e-5)
+    close(gpu.coefficients(products, inverses), systems.coefficients(products.double().sum(1), inverses).float())
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in divide:RuntimeWarning")  # of numpy, in the interpreter
+def test_a_singular_system_gives_nan() -> None:
+    squares = torch.diag_embed(torch.tensor([[1.0, 3.0], [1.0, 4.0]], device=DEVICE))[:, None]
+    inverses = gpu.invert(squares, torch.full((2,), 3.0, device=DEVICE), 2)
+    assert bool(inverses[0, 0].isnan().all())
+    assert bool(inverses[0, 1].isfinite().all())
+    assert bool(inverses[1].isfinite().all())
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("first", [False, True], ids=["channels last", "channels first"])
+def test_a_whole_solve_and_its_gradients(first: bool, m: int) -> None:
+    a, u, g = (normal(2, 1100, n, seed=n, first=first) for n in (6, m, m))
+    ridge = 2 * torch.linalg.eigvalsh(passes.gram(a))[:, -1]
+    found, want = gpu.solve(u, a, ridge), passes.solve(u, a, ridge)
+    for got, right in zip(found[:2], want[:2], strict=True):
+        close(got, right)
+    rest = a, ridge, torch.float32, (True, True, True)
+    for got, right in zip(gpu.solve_gradients(g, *found, *rest), passes.solve_gradients(g, *want, *rest), strict=True):
+        assert (got - right).norm() <= 2e-5 * right.norm()  # of ridge, the sum of a million terms that cancel
 
 
 def test_a_gradient_that_autograd_expanded_is_read_where_it_is() -> None:
     a, ones = normal(2, 30, 3), torch.ones((), device=DEVICE).expand(2, 30, 2)
-    close(gpu.contract(ones, a), passes.contract(ones, a))
+    close(gpu.moments(ones, a, gram=False)[1].sum(1), passes.contract(ones, a))
     c = normal(2, 2, 3)
     close(gpu.expand(ones, c, a, torch.ones(2, device=DEVICE)), passes.expand(ones, c, a, torch.ones(2, device=DEVICE)))
 

@@ -1,7 +1,8 @@
-"""Which code goes over the pixels: plain torch, which is the specification, or kernels for a GPU that must equal it."""
+"""Which code goes over the pixels: plain torch, which is the specification, or C or kernels that must equal it."""
 
 import functools
 import importlib.util
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import passes
+from . import compiled, passes
 
 
 def best(*tensors: Tensor) -> ModuleType:
-    """`gpu` where its kernels know tensors of this kind, else `passes`: both have the same functions."""
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if traced or not tensors[0].is_cuda or importlib.util.find_spec("triton") is None:
+    """`gpu` or `compiled` where they know tensors of this kind, else `passes`: all have the same functions."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return passes
+    if tensors[0].is_cpu:
+        return compiled if compiled.serves(*tensors) else passes
+    if not tensors[0].is_cuda or importlib.util.find_spec("triton") is None:
         return passes
     from . import gpu
 
@@ -31,4 +35,5 @@ def full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
         with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 
+    exact.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # autograd asks at every call
     return exact

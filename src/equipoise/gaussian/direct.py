@@ -15,6 +15,7 @@ The backward pass is the same solve (the paper's eq. for dL/dU and dL/dW, with d
 since c = (I - 11^T) A^T s, the coefficients of one solve are all that the gradient of the other needs.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -25,16 +26,19 @@ from ..chain.problem import readable
 from . import passes
 from .backends import best, full_precision
 from .operator import against
+from .passes import Gradients
 from .problem import Problem, explain
 
 
 def solve(system: Problem) -> Tensor:
     """s, (*batch, L, M)."""
     batch = system.ridge.shape
-    scores, c, _ = Solve.apply(*(x.reshape(batch.numel(), *x.shape[len(batch) :]) for x in system))
-    if readable(c) and not bool(c.isfinite().all()):  # whatever is not finite, it shows in these few numbers
+    flat = system if len(batch) == 1 else [x.reshape(batch.numel(), *x.shape[len(batch) :]) for x in system]
+    scores, c, _ = Solve.apply(*flat)
+    # Whatever is not finite, it shows in these few numbers, and next to always in their sum.
+    if readable(c) and not math.isfinite(c.sum()) and not bool(c.isfinite().all()):
         explain(system)
-    return scores.reshape(system.unary.shape)
+    return scores if len(batch) == 1 else scores.reshape(system.unary.shape)
 
 
 class Solve(Function):
@@ -45,11 +49,8 @@ class Solve(Function):
     @staticmethod
     @full_precision
     def forward(unary: Tensor, embeddings: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        kernels = best(embeddings, unary)
-        gram, moments = kernels.moments(unary, embeddings)
-        inverses = invert(gram, ridge, unary.shape[-1])
-        c = coefficients(moments, inverses)
-        return kernels.expand(unary, c, embeddings, ridge), c, inverses
+        scores, c, inverses = best(embeddings, unary).solve(unary, embeddings, ridge)
+        return scores, c, inverses
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -66,38 +67,11 @@ class Solve(Function):
         embeddings, ridge, s, c, inverses = ctx.saved_tensors
         wanted = ctx.needs_input_grad
         if not torch.is_grad_enabled():
-            kernels = best(embeddings, g, s)
-            e = coefficients(kernels.contract(g, embeddings), inverses)
-            return kernels.spread(g, e, s, c, embeddings, ridge, ctx.dtype, wanted)
+            gradients: Gradients = best(embeddings, g, s).solve_gradients(
+                g, s, c, inverses, embeddings, ridge, ctx.dtype, wanted
+            )
+            return gradients
         # Someone will differentiate this: say all of it in terms of what we were given.
         v = Solve.apply(g, embeddings, ridge)[0]
         c, e = (-against(passes.contract(x, embeddings)) for x in (s, v))
         return passes.gradients(v, e, s, c, embeddings, ctx.dtype, wanted)
-
-
-def invert(gram: Tensor, ridge: Tensor, labels: int) -> Tensor:
-    """(ridge I - G)^-1 and (ridge I + (M-1) G)^-1, (B, 2, D, D), float64.
-
-    The first matrix is indefinite in the paper's form, and Cholesky wants a definite one, so what is factored is the
-    square: x^-1 = (x x)^-1 x. In float64 that costs a float32 answer nothing; steps of Newton's method for the inverse
-    give a float64 answer its digits back. Eigenvectors would do as well, but take several times longer, and LDL^T has
-    no batches on a GPU. A matrix that is singular, up to rounding, has no inverse but NaN.
-    """
-    g, r = gram.double(), ridge.double()[:, None, None]
-    eye = torch.eye(g.shape[-1], dtype=g.dtype, device=g.device)
-    x = torch.stack([r * eye - g, r * eye + (labels - 1) * g], 1)
-    half = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(x @ x).L, eye, upper=False)
-    inverse = half.mT @ (half @ x)
-    off = (eye - x @ inverse).abs().amax((-2, -1), keepdim=True)
-    inverse = inverse.masked_fill(~(off <= 0.1), torch.nan)
-    for _ in range(2 if gram.dtype == torch.float64 else 0):
-        inverse = inverse + inverse @ (eye - x @ inverse)
-    return inverse
-
-
-def coefficients(moments: Tensor, inverses: Tensor) -> Tensor:
-    """c, (B, M, D), from t = A^T U, (B, M, D)."""
-    t = moments.to(inverses.dtype)
-    mean = t.mean(-2, keepdim=True)
-    deviations, together = inverses.unbind(-3)
-    return ((t - mean) @ deviations - (t.shape[-2] - 1) * mean @ together).to(moments.dtype)

@@ -1,21 +1,28 @@
-"""The functions of `passes` in Triton: each is one pass over the embeddings, read as they lie, in any precision.
+"""The functions of `passes` in Triton: each pass reads the embeddings once, as they lie, in any precision.
 
 A solve reads A twice, its gradient reads A twice and writes dA once; what a product of cuBLAS would write and read in
 between stays in registers. Sums over pixels are made in parts and the parts added in a fixed order: the same input
 gives the same bits. No function waits for the device.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import systems
 from . import triton_kernels as kernels
+from . import triton_systems as small
 from .passes import FEW, Gradients
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MOST_DIMENSIONS, MOST_LABELS = 128, 64  # beyond that, a tile does not fit the registers of a program
+MOST_INVERTED = 32  # likewise for a system in float64
+FEW_LABELS = 4  # up to which plain sums are faster than tensor cores, if pixels lie side by side
+STEP = 8  # dimensions whose loads are under way at once
 PROGRAMS = 1056  # eight on each of the 132 processors of an H100 or H200
 
 
@@ -29,31 +36,93 @@ def serves(*tensors: Tensor) -> bool:
     )
 
 
-def moments(x: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-    square, product = _moments(x, embeddings, gram=True)
-    return square, product
+def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Triton launches on the current device, not on that of the tensors."""
+
+    @functools.wraps(function)
+    def there(x: Tensor, *args: Any) -> Any:
+        with torch.cuda.device_of(x):
+            return function(x, *args)
+
+    return there
 
 
+@on_its_device
+def solve(unary: Tensor, embeddings: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    ridge = ridge.contiguous()
+    squares, products = moments(unary, embeddings, gram=True)
+    inverses = invert(squares, ridge, unary.shape[-1])
+    c = coefficients(products, inverses)
+    return expand(unary, c, embeddings, ridge), c, inverses
+
+
+@on_its_device
+def solve_gradients(
+    g: Tensor,
+    s: Tensor,
+    c: Tensor,
+    inverses: Tensor,
+    embeddings: Tensor,
+    ridge: Tensor,
+    dtype: torch.dtype,
+    wanted: tuple[bool, ...],
+) -> Gradients:
+    e = coefficients(moments(g, embeddings, gram=False)[1], inverses.contiguous())
+    return spread(g, e, s, c.contiguous(), embeddings, ridge.contiguous(), dtype, wanted)
+
+
+@on_its_device
 def gram(embeddings: Tensor) -> Tensor:
-    return _moments(embeddings[..., :1], embeddings, gram=True)[0]
+    return moments(embeddings[..., :1], embeddings, gram=True)[0].sum(1)
 
 
-def contract(x: Tensor, embeddings: Tensor) -> Tensor:
-    return _moments(x, embeddings, gram=False)[1]
+@on_its_device
+def turn(embeddings: Tensor, q: Tensor) -> Tensor:
+    count, length, _ = embeddings.shape
+    out, rows = torch.empty_like(embeddings), _rows(embeddings, 1)
+    dims, _, wide = _sizes(embeddings, 1)
+    _run(
+        kernels.turn_kernel,
+        (math.ceil(length / rows), count),
+        *(embeddings, q.contiguous(), out, length, *embeddings.stride(), *out.stride(), dims, wide, rows),
+    )
+    return out
+
+
+def invert(squares: Tensor, ridge: Tensor, labels: int) -> Tensor:
+    """The inverses from the parts of A^T A, (B, parts, D, D)."""
+    count, parts, dims, _ = squares.shape
+    if dims > MOST_INVERTED:
+        return systems.invert(squares.sum(1), ridge, labels)
+    out = torch.empty(count, 2, dims, dims, dtype=torch.float64, device=squares.device)
+    _run(small.invert_kernel, (2, count), squares, ridge, out, parts, labels, dims, _sizes(squares, 1)[2])
+    return out
+
+
+def coefficients(products: Tensor, inverses: Tensor) -> Tensor:
+    """c from the parts of A^T U, (B, parts, M, D)."""
+    count, parts, m, dims = products.shape
+    if dims > MOST_INVERTED:
+        return systems.coefficients(products.sum(1), inverses)
+    out = _room(products, count, m, dims)
+    padded, wide = 1 << (m - 1).bit_length(), _sizes(products, m)[2]
+    _run(small.coefficients_kernel, (count, 1), products, inverses, out, parts, m, dims, padded, wide)
+    return out
 
 
 def expand(x: Tensor, c: Tensor, embeddings: Tensor, ridge: Tensor) -> Tensor:
     count, length, m = x.shape
     last = x.stride(-1) == 1 and m > FEW
     out = _room(x, count, length, m) if last else _room(x, count, m, length).mT
-    rows = _rows(embeddings, m)
-    _run(
-        kernels.expand_kernel,
-        (math.ceil(length / rows), count),
-        *(x, c.contiguous(), embeddings, ridge.contiguous(), out, length),
-        *(*x.stride(), *embeddings.stride(), *out.stride(), m, *_sizes(embeddings, m), rows),
-        warps=_few_warps(embeddings),
-    )
+    given = *(x, c, embeddings, ridge, out, length), *(*x.stride(), *embeddings.stride(), *out.stride())
+    if _few(embeddings, m):
+        rows, padded = 512, 1 << (m - 1).bit_length()
+        sizes = m, embeddings.shape[-1], padded, rows, STEP
+        _run(kernels.expand_few_kernel, (math.ceil(length / rows), count), *given, *sizes)
+    else:
+        rows = _rows(embeddings, m)
+        grid, sizes = (math.ceil(length / rows), count), (m, *_sizes(embeddings, m), rows)
+        _run(kernels.expand_kernel, grid, *given, *sizes, warps=_few_warps(embeddings))
     return out
 
 
@@ -68,36 +137,26 @@ def spread(
     wanted: tuple[bool, ...],
 ) -> Gradients:
     count, length, m = g.shape
-    rows = _rows(embeddings, m)
+    few = _few(embeddings, m)
+    rows = 1024 if few else _rows(embeddings, m)
     blocks = math.ceil(length / rows)
     of_unary = torch.empty_strided(s.shape, s.stride(), dtype=dtype, device=s.device) if wanted[0] else None
     of_embeddings = torch.empty_like(embeddings) if wanted[1] else None
     of_ridge = _room(g, count, blocks) if wanted[2] else None
     _run(
-        kernels.spread_kernel,
+        kernels.spread_few_kernel if few else kernels.spread_kernel,
         (blocks, count),
-        *(g, e.contiguous(), s, c.contiguous(), embeddings, ridge.contiguous()),
-        *(of_unary, of_embeddings, of_ridge, length, blocks),
+        *(g, e, s, c, embeddings, ridge, of_unary, of_embeddings, of_ridge, length, blocks),
         *(*g.stride(), *s.stride(), *embeddings.stride()),
         *(of_embeddings.stride() if of_embeddings is not None else (0, 0, 0)),
-        *(m, *_sizes(embeddings, m), rows),
+        *((m, embeddings.shape[-1], 1 << (m - 1).bit_length(), rows, STEP) if few else ()),
+        *(() if few else (m, *_sizes(embeddings, m), rows)),
     )
     return of_unary, of_embeddings, None if of_ridge is None else of_ridge.sum(-1).neg_()
 
 
-def turn(embeddings: Tensor, q: Tensor) -> Tensor:
-    count, length, _ = embeddings.shape
-    out, rows = torch.empty_like(embeddings), _rows(embeddings, 1)
-    dims, _, wide = _sizes(embeddings, 1)
-    _run(
-        kernels.turn_kernel,
-        (math.ceil(length / rows), count),
-        *(embeddings, q.contiguous(), out, length, *embeddings.stride(), *out.stride(), dims, wide, rows),
-    )
-    return out
-
-
-def _moments(x: Tensor, embeddings: Tensor, gram: bool) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, embeddings: Tensor, gram: bool) -> tuple[Tensor, Tensor]:
+    """A^T A, if wanted, and X^T A in parts, (B, parts, D, D) and (B, parts, M, D)."""
     count, length, m = x.shape
     dims, padded, wide = _sizes(embeddings, m)
     rows = _rows(embeddings, m)
@@ -106,21 +165,25 @@ def _moments(x: Tensor, embeddings: Tensor, gram: bool) -> tuple[Tensor, Tensor]
     parts = math.ceil(length / chunk)
     square = _room(x, count, parts, dims, dims) if gram else _room(x, 0)
     product = _room(x, count, parts, m, dims)
-    _run(
-        kernels.moments_kernel,
-        (parts, count),
-        *(x, embeddings, square, product, length, chunk, parts),
-        *(*x.stride(), *embeddings.stride(), m, dims, padded, wide, rows, gram),
-        warps=_few_warps(embeddings),
-    )
-    return square.sum(1) if gram else square, product.sum(1)
+    strides = *x.stride(), *embeddings.stride()
+    if not gram and m <= FEW_LABELS and wide <= 32:
+        given: tuple[Any, ...] = (x, embeddings, product, length, chunk, parts)
+        _run(kernels.contract_few_kernel, (parts, count), *given, *strides, m, dims, wide, rows)
+    else:
+        given = (x, embeddings, square, product, length, chunk, parts)
+        sizes = m, dims, padded, wide, rows, gram
+        _run(kernels.moments_kernel, (parts, count), *given, *strides, *sizes, warps=_few_warps(embeddings))
+    return square, product
 
 
 def _run(kernel: Any, grid: tuple[int, int], *args: Any, warps: int = 4) -> None:
-    if 0 in grid:  # a grid of nothing is an error
-        return
-    with torch.cuda.device_of(args[0]):
+    if 0 not in grid:  # a grid of nothing is an error
         kernel[grid](*args, num_warps=warps)
+
+
+def _few(embeddings: Tensor, m: int) -> bool:
+    """Whether labels are few and pixels side by side."""
+    return m <= FEW_LABELS and embeddings.stride(-2) == 1
 
 
 def _few_warps(embeddings: Tensor) -> int:

@@ -7,18 +7,43 @@
                V C + S E and -<V, S>              to A and to ridge
 
 Shapes: A (B, L, D); X, G, S and V (B, L, M). What is small has labels first, (B, M, D), since a product of few rows and
-long columns is what BLAS does well. Half precision is multiplied as float32. Here is the specification; `gpu` has the
-same functions, with fewer passes over memory, and must equal it.
+long columns is what BLAS does well. Half precision is multiplied as float32. Here is the specification; `compiled` and
+`gpu` have the same `solve`, `solve_gradients`, `gram` and `turn`, with fewer passes over memory, and must equal it.
 """
 
 import torch
 from torch import Tensor
+
+from .systems import coefficients, invert
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of unary, embeddings and ridge; None where none is wanted."""
 
 FEW = 8
 HALF = (torch.float16, torch.bfloat16)
+
+
+def solve(unary: Tensor, embeddings: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """s (B, L, M), c (B, M, D) and the inverses (B, 2, D, D)."""
+    gram, moved = moments(unary, embeddings)
+    inverses = invert(gram, ridge, unary.shape[-1])
+    c = coefficients(moved, inverses)
+    return expand(unary, c, embeddings, ridge), c, inverses
+
+
+def solve_gradients(
+    g: Tensor,
+    s: Tensor,
+    c: Tensor,
+    inverses: Tensor,
+    embeddings: Tensor,
+    ridge: Tensor,
+    dtype: torch.dtype,
+    wanted: tuple[bool, ...],
+) -> Gradients:
+    """Those gradients that are wanted, of U (in the dtype given), A and ridge, from g = dL/ds and what `solve` gave."""
+    e = coefficients(contract(g, embeddings), inverses)
+    return spread(g, e, s, c, embeddings, ridge, dtype, wanted)
 
 
 def moments(x: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +83,7 @@ def spread(
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
 ) -> Gradients:
-    """Those gradients that are wanted, of U (in the dtype given), A and ridge."""
+    """What `solve_gradients` gives, once E is known."""
     return gradients(expand(g, e, embeddings, ridge), e, s, c, embeddings, dtype, wanted)
 
 

@@ -3,6 +3,10 @@
 A program takes tiles of BL pixels of one image. D and M are filled up with zeros to DP and MP, the sizes of tiles that
 tensor cores multiply. Products of float32 go through them in three parts, which keeps the digits of float32; a product
 of two tensors in half precision is exact before it is added.
+
+Tensor cores want at least 16 labels. For few labels, and channels first, kernels with `few` in their names make plain
+sums instead: a thread holds some pixels with all their labels and goes through the dimensions, STEP at a time. The
+passes that come second take the images in reverse, as the last ones that the pass before has read are still in cache.
 """
 
 # Triton's arguments have no types, and its constants are written in capitals.
@@ -94,6 +98,92 @@ def spread_kernel(
         value = tl.dot(v, ct, input_precision=THREE_PARTS)
         value = tl.dot(st, et, value, input_precision=THREE_PARTS)
         put(of_embeddings + image * ob, value, row, dim, ol, od, length, D)
+
+
+@triton.jit
+def contract_few_kernel(
+    x, a, product, length, chunk, parts, xb, xl, xm, ab, al, ad,
+    M: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BL: tl.constexpr,
+):  # fmt: skip
+    part, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    dim = tl.arange(0, DP)
+    end = tl.minimum(length, (part + 1) * chunk)
+    first = tl.zeros((BL, DP), tl.float32)  # a thread keeps sums of its own, to be added up at the end
+    second, third, fourth = first, first, first
+    for start in range(part * chunk, end, BL):
+        row = start + tl.arange(0, BL)
+        at = tile(a + image * ab, row, dim, al, ad, end, D).to(tl.float32)
+        xs, here = x + image * xb + row * xl, row < end
+        first += at * tl.load(xs, mask=here, other=0.0).to(tl.float32)[:, None]
+        if M > 1:
+            second += at * tl.load(xs + xm, mask=here, other=0.0).to(tl.float32)[:, None]
+        if M > 2:
+            third += at * tl.load(xs + 2 * xm, mask=here, other=0.0).to(tl.float32)[:, None]
+        if M > 3:
+            fourth += at * tl.load(xs + 3 * xm, mask=here, other=0.0).to(tl.float32)[:, None]
+    place = product + (image * parts + part) * M * D + dim
+    tl.store(place, tl.sum(first, 0), mask=dim < D)
+    if M > 1:
+        tl.store(place + D, tl.sum(second, 0), mask=dim < D)
+    if M > 2:
+        tl.store(place + 2 * D, tl.sum(third, 0), mask=dim < D)
+    if M > 3:
+        tl.store(place + 3 * D, tl.sum(fourth, 0), mask=dim < D)
+
+
+@triton.jit
+def solution(x, c, a, row, label, length, xl, xm, al, ad, M: tl.constexpr, D: tl.constexpr, STEP: tl.constexpr):
+    """X + A C^T, (MP, BL), for rows (1, BL) and labels (MP, 1)."""
+    here, real = row < length, label < M
+    value = tl.load(x + row * xl + label * xm, mask=here & real, other=0.0).to(tl.float32)
+    for start in range(0, D, STEP):
+        for step in tl.static_range(STEP):
+            dim = start + step
+            at = tl.load(a + row * al + dim * ad, mask=here & (dim < D), other=0.0).to(tl.float32)
+            value += at * tl.load(c + label * D + dim, mask=real & (dim < D), other=0.0)
+    return value
+
+
+@triton.jit
+def expand_few_kernel(
+    x, c, a, ridge, out, length, xb, xl, xm, ab, al, ad, ob, ol, om,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, BL: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    image = (tl.num_programs(1) - 1 - tl.program_id(1)).to(tl.int64)
+    row, label = (tl.program_id(0) * BL + tl.arange(0, BL))[None, :], tl.arange(0, MP)[:, None]
+    value = solution(
+        x + image * xb, c + image * M * D, a + image * ab, row, label, length, xl, xm, al, ad, M, D, STEP
+    ) / tl.load(ridge + image)
+    tl.store(out + image * ob + row * ol + label * om, value, mask=(row < length) & (label < M))
+
+
+@triton.jit
+def spread_few_kernel(
+    g, e, s, c, a, ridge, of_unary, of_embeddings, of_ridge, length, blocks,
+    gb, gl, gm, sb, sl, sm, ab, al, ad, ob, ol, od,
+    M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, BL: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    block, image = tl.program_id(0), (tl.num_programs(1) - 1 - tl.program_id(1)).to(tl.int64)
+    row, label = (block * BL + tl.arange(0, BL))[None, :], tl.arange(0, MP)[:, None]
+    here, real = row < length, label < M
+    v = solution(
+        g + image * gb, e + image * M * D, a + image * ab, row, label, length, gl, gm, al, ad, M, D, STEP
+    ) / tl.load(ridge + image)
+    lies = image * sb + row * sl + label * sm
+    if of_unary is not None:  # it lies as s does
+        tl.store(of_unary + lies, v.to(of_unary.dtype.element_ty), mask=here & real)
+    st = tl.load(s + lies, mask=here & real, other=0.0)
+    if of_ridge is not None:
+        tl.store(of_ridge + image * blocks + block, tl.sum(v * st))
+    if of_embeddings is not None:
+        for start in range(0, D, STEP):
+            for step in tl.static_range(STEP):
+                dim = start + step
+                small = image * M * D + label * D + dim
+                ct = tl.load(c + small, mask=real & (dim < D), other=0.0)
+                et = tl.load(e + small, mask=real & (dim < D), other=0.0)
+                value = tl.sum(v * ct + st * et, 0)[None, :].to(of_embeddings.dtype.element_ty)
+                tl.store(of_embeddings + image * ob + row * ol + dim * od, value, mask=here & (dim < D))
 
 
 @triton.jit

@@ -1,0 +1,60 @@
+"""The D x D systems in Triton: what `systems` computes, in one kernel each, and in float64 like there.
+
+A program takes one image, and adds up the parts that the passes over pixels left. The square of the matrix is inverted
+by sweeping (Gauss and Jordan's elimination, in place): it is positive definite, so no pivot has to be looked for.
+"""
+
+# Triton's arguments have no types, and its constants are written in capitals.
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def invert_kernel(square, ridge, inverses, parts, M: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):
+    """Of each image, (ridge I - G)^-1 and (ridge I + (M-1) G)^-1, by a program each."""
+    which, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    dim = tl.arange(0, DP)
+    i, j = dim[:, None], dim[None, :]
+    inside = (i < D) & (j < D)
+    gram = tl.zeros((DP, DP), tl.float64)
+    for part in range(parts):
+        gram += tl.load(square + (image * parts + part) * D * D + i * D + j, mask=inside, other=0.0).to(tl.float64)
+    x = tl.where(i == j, tl.load(ridge + image).to(tl.float64), 0.0) + tl.where(which == 0, -1.0, M - 1.0) * gram
+    y = tl.dot(x, x, out_dtype=tl.float64)
+    for k in range(D):
+        column = tl.sum(tl.where(j == k, y, 0.0), 1)  # and the row, as y stays symmetric
+        pivot = tl.sum(tl.where(dim == k, column, 0.0), 0)
+        scaled = column / pivot
+        y -= scaled[:, None] * column[None, :]
+        y = tl.where(j == k, scaled[:, None], tl.where(i == k, scaled[None, :], y))
+        y = tl.where((i == k) & (j == k), -1.0 / pivot, y)
+    inverse = -tl.dot(y, x, out_dtype=tl.float64)
+    off = tl.abs(tl.where(i == j, 1.0, 0.0) - tl.dot(x, inverse, out_dtype=tl.float64))
+    wrong = tl.sum(tl.sum(tl.where((off <= 0.1) | ~inside, 0.0, 1.0), 1), 0)
+    inverse = tl.where(wrong == 0.0, inverse, float("nan"))
+    tl.store(inverses + (image * 2 + which) * D * D + i * D + j, inverse, mask=inside)
+
+
+@triton.jit
+def coefficients_kernel(
+    product, inverses, out, parts, M: tl.constexpr, D: tl.constexpr, MP: tl.constexpr, DP: tl.constexpr
+):
+    image = tl.program_id(0).to(tl.int64)
+    dim, label = tl.arange(0, DP), tl.arange(0, MP)[:, None]
+    inside = (label < M) & (dim < D)[None, :]
+    t = tl.zeros((MP, DP), tl.float64)
+    for part in range(parts):
+        place = product + (image * parts + part) * M * D + label * D + dim[None, :]
+        t += tl.load(place, mask=inside, other=0.0).to(tl.float64)
+    mean = tl.sum(t, 0) / M
+    square, here = dim[:, None] * D + dim[None, :], (dim < D)[:, None] & (dim < D)[None, :]
+    deviations = tl.load(inverses + image * 2 * D * D + square, mask=here, other=0.0)
+    together = tl.load(inverses + (image * 2 + 1) * D * D + square, mask=here, other=0.0)
+    shared = (M - 1.0) * tl.sum(mean[None, :] * together, 1)  # the matrices are symmetric
+    for m in range(M):
+        own = tl.sum(tl.where(label == m, t, 0.0), 0) - mean
+        value = tl.sum(own[None, :] * deviations, 1) - shared
+        tl.store(out + (image * M + m) * D + dim, value.to(tl.float32), mask=dim < D)
