@@ -169,7 +169,8 @@ def test_the_best_points_are_run_again_and_those_runs_decide() -> None:
     """By the first two runs alpha 4 is best, then 2 and 1; over six, it is 1."""
     first = tuning_records(lambda one, fold: 90.0 + one.alpha if one.learning_rates == (1e-2,) else 80.0, OFFLINE)
     wanted = [recipe for recipe in final_runs("ocr", "adam", first) if recipe.optimizer == "adam"]
-    assert {recipe.alpha for recipe in wanted} == {4.0, 2.0, 1.0} and len(wanted) == len(set(wanted)) == 3 * 6
+    assert {recipe.alpha for recipe in wanted} == {4.0, 2.0, 1.0}
+    assert len(wanted) == len(set(wanted)) == 3 * 6
     known = {kept.recipe for kept in first}
     later = [
         record(recipe, 50.0, valid=0.95 if recipe.alpha == 1.0 else 0.5) for recipe in wanted if recipe not in known

@@ -1,4 +1,4 @@
-"""The chunking task: its splits, batches whose parts do not see each other, F1 over a whole set, tags for a file."""
+"""The chunking task: its splits, batches whose parts do not see each other, F1 over a whole set."""
 
 import dataclasses
 import os
@@ -12,12 +12,12 @@ from seqeval.metrics import f1_score
 from tasks.corpus import TEST, TRAIN, write
 from torch import Tensor
 
-from equipoise import chain, tasks
-from equipoise.data import MalformedLineError, MissingFileError, conll
+from equipoise import tasks
+from equipoise.data import MissingFileError, conll
+from equipoise.nets import bilstm, tagger
 from equipoise.recipe import Recipe
-from equipoise.tasks import chunks
-from equipoise.tasks.chunking import Chunking, parse, read_and_tag, report
-from equipoise.training import Model, train
+from equipoise.tasks.chunking import Chunking, parse
+from equipoise.training import train
 
 REAL = os.environ.get("EQUIPOISE_DATA")
 real = pytest.mark.skipif(not REAL, reason="EQUIPOISE_DATA is not set")
@@ -62,7 +62,7 @@ def test_a_fifth_of_the_training_part_validates_by_the_seed() -> None:
 
 
 @pytest.mark.parametrize("net", ["default", "bilstm"])
-@pytest.mark.parametrize("surplus", [0, 32])
+@pytest.mark.parametrize("surplus", [0, 1])
 def test_a_sentence_is_scored_as_if_alone(net: str, surplus: int) -> None:
     """Whatever else is in the batch, and however much room there is."""
     task = Chunking(net)
@@ -83,16 +83,34 @@ def test_a_sentence_is_scored_as_if_alone(net: str, surplus: int) -> None:
 
 
 def test_each_distinct_word_is_spelled_once() -> None:
+    """For each replica the words of its own sentences, the longest first, letter after letter."""
+    task, both = Chunking(), torch.cat([FEW, FEW.flip(1).masked_fill(FEW.flip(1) == 3, -1)])
+    batch = task.batch(both, task.room(both))
+    folder = Path(os.environ["EQUIPOISE_DATA"]) / "conll2000"
+    read = [s for part in ("train", "test") for s in conll.read(folder / f"{part}.txt.gz")]
+    for e, numbers in enumerate(both.tolist()):
+        words = {word for i in numbers if i >= 0 for word in read[i].words}
+        starts, sizes, _ = batch.inputs.spelling
+        letters = "".join(map(chr, batch.inputs.characters[e].tolist()))
+        spelled = [letters[a : a + n] for a, n in zip(starts[e].tolist(), sizes[e].tolist(), strict=True)]
+        assert sorted(spelled, key=lambda word: -len(word)) == spelled
+        assert sorted(word for word in spelled if word) == sorted(words)
+        for i, number in enumerate(numbers):
+            if number >= 0:
+                numbered = batch.inputs.words[e, i, : len(read[number])].tolist()
+                assert tuple(spelled[word] for word in numbered) == read[number].words
+
+
+def test_room_is_what_the_largest_batch_needs() -> None:
+    """Units of 32 words and 192 letters, whichever there are more of."""
     task = Chunking()
-    batch = task.batch(FEW, task.room(FEW))
-    read = conll.read(Path(os.environ["EQUIPOISE_DATA"]) / "conll2000" / "train.txt.gz")
-    words = {word for i, s in enumerate(read) if i in FEW[0].tolist() for word in s.words}
-    rows = ["".join(map(chr, row[:n])) for row, n in zip(*(x.tolist() for x in batch.inputs[:2]), strict=True)]
-    spelled = [row for row in rows if row != "\0"]
-    assert len(spelled) == len(set(spelled))
-    assert words <= set(spelled)
-    assert "First" in spelled  # of the last test sentence
-    assert task.room(FEW) == len(rows) == 32
+    sentences = dataclasses.replace(task.sentences, sizes=torch.full_like(task.sentences.sizes, 100))
+    none = len(task.sentences.sizes) - 1
+    sentences.sizes[none] = 0
+    distinct = len(set(task.sentences.words[[3, 70]].flatten().tolist()) - {none})
+    batches = torch.tensor([[[3, -1], [-1, -1]], [[3, 70], [3, 3]]])
+    assert sentences.room(batches) == -(-100 * distinct // 192)
+    assert task.sentences.room(batches) == task.room(batches[:1, :1]) == 1
 
 
 @pytest.mark.parametrize("net", ["default", "bilstm"])
@@ -102,18 +120,18 @@ def test_off_the_cpu_nothing_looks_at_numbers(net: str, monkeypatch: pytest.Monk
     What shapes there are follows from the room alone.
     """
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # has no such device
-    task = Chunking(net)
+    task, both = Chunking(net), torch.cat([FEW, FEW])
     monkeypatch.setattr(task, "sentences", _without_numbers(task.sentences))
     monkeypatch.setattr(task, "counter", _without_numbers(task.counter))
-    leaves = {name: x.to("meta").requires_grad_() for name, x in parameters(task).items()}
-    batch = task.batch(FEW.to("meta"), 96)
-    longest, letters = task.sentences.words.shape[1], task.sentences.characters.shape[1]
-    assert batch.inputs.characters.shape == (96, letters)
-    assert batch.inputs.words.shape == batch.inputs.speech.shape == (5, longest)
+    leaves = {name: x.to("meta").expand(2, *x.shape[1:]).requires_grad_() for name, x in parameters(task).items()}
+    batch, longest = task.batch(both.to("meta"), 3), task.sentences.words.shape[1]
+    assert batch.inputs.characters.shape == (2, 3 * 192)
+    assert batch.inputs.vectors.shape == (2, 3 * 32, 50)
+    assert batch.inputs.words.shape == batch.inputs.speech.shape == (2, 5, longest)
     unary = task.unary(leaves, batch)
-    assert unary.shape == (1, 5, longest, 7)
+    assert unary.shape == (2, 5, longest, 7)
     assert len(torch.autograd.grad(unary.sum(), [x for name, x in leaves.items() if "unary" in name])) > 20
-    assert task.scores(batch.labels, batch).shape == (1, 5, 3)
+    assert task.scores(batch.labels, batch).shape == (2, 5, 3)
 
 
 def _without_numbers(holder: Any) -> Any:
@@ -157,75 +175,42 @@ def test_it_learns(scheme: str) -> None:
     assert run.test > 0.75
 
 
+@pytest.mark.parametrize("net", ["linear-20", "bilstm"])
+def test_a_stack_learns_what_each_would_alone(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas together, by the loop that GPUs run, and one by one, by PyTorch's LSTM, in double precision."""
+    monkeypatch.setattr(tagger, "CONTEXT", 30)  # a state of 300 takes long
+    made = Chunking(net)
+    monkeypatch.setitem(tasks.TASKS, "chunking", lambda *_: made)
+    torch.set_default_dtype(torch.float64)
+    try:
+        schemes = ("joint", "online", "learned", "stage") if net == "linear-20" else ("joint", "learned")
+        epochs, rates = (2 if net == "linear-20" else 1), {"stage": (0.01,) * 3}
+        recipes = [
+            recipe(scheme=scheme, net=net, seed=i, max_epochs=epochs, learning_rates=rates.get(scheme, (0.01,)))
+            for i, scheme in enumerate(schemes)
+        ]
+        alone = [run for one in recipes for run in train([one])]
+        monkeypatch.setattr(bilstm, "packed", bilstm.together)
+        for mine, want in zip(train(recipes), alone, strict=True):
+            for a, b in zip(mine.history, want.history, strict=True):
+                assert (a.loss, a.valid, a.ratio) == pytest.approx((b.loss, b.valid, b.ratio), rel=1e-9)
+            assert (mine.test, mine.train) == pytest.approx((want.test, want.train), rel=1e-9)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("net", ["linear-20", "bilstm"])
 def test_it_learns_on_a_gpu(net: str) -> None:
-    (run,) = train([recipe(scheme="stage", net=net, max_epochs=15, learning_rates=(0.03,) * 3)], device="cuda")
-    assert run.failed is None
-    assert run.test > 0.75
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Model:
-    before = os.environ.get("EQUIPOISE_DATA")
-    os.environ["EQUIPOISE_DATA"] = str(folder)
-    kept = {}
-    train([recipe(net="bilstm", max_epochs=2)], done=lambda run, x: kept.update({run.recipe: x}))
-    ((done, parameters),) = kept.items()
-    made = Model(done, parameters)
-    os.environ.pop("EQUIPOISE_DATA") if before is None else os.environ.update(EQUIPOISE_DATA=before)
-    return made
-
-
-def test_what_the_engine_measures_is_what_seqeval_measures(model: Model) -> None:
-    test = model.task.split(0, 0).test
-    lengths = model.task.sentences.lengths[test].tolist()
-    guess = names(model.task, model.predict(test), lengths)
-    truth = names(model.task, model.task.sentences.labels[test], lengths)
-    assert model.evaluate(test) == pytest.approx(f1_score(truth, guess))
-    assert report(model, test) == chunks.evaluate(guess, truth)
-
-
-def test_a_file_is_tagged_as_the_test_part_is(model: Model, folder: Path, tmp_path: Path) -> None:
-    """With and without the third column; confidences are the marginals of the tags."""
-    test = model.task.split(0, 0).test
-    lengths = model.task.sentences.lengths[test].tolist()
-    want = names(model.task, model.predict(test), lengths)
-    bare = tmp_path / "bare.txt"
-    given = list(conll.read(folder / "conll2000" / "test.txt.gz"))
-    bare.write_text("".join("".join(f"{w} {p}\n" for w, p in zip(s.words, s.pos, strict=True)) + "\n" for s in given))
-    for path in (folder / "conll2000" / "test.txt.gz", bare):
-        tagged = list(read_and_tag(model, path))
-        assert [t.tags for t in tagged] == want
-        assert [t.words for t in tagged] == [s.words for s in given]
-        assert [t.pos for t in tagged] == [s.pos for s in given]
-    batch = model.task.batch(test[None], model.task.room(test[None]))
-    one = {name: x[None] for name, x in model.parameters.items()}
-    log_p = chain.log_marginals(model.task.unary(one, batch), model.task.pairwise(one, batch), batch.lengths)
-    for i, (row, n) in enumerate(zip(tagged, lengths, strict=True)):
-        best = log_p[0, i, :n].max(-1).values.exp()
-        torch.testing.assert_close(torch.tensor(row.confidences), best, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("objective", ["margin", "mean_field", "likelihood"])
-def test_confidences_for_every_objective(model: Model, folder: Path, objective: str) -> None:
-    other = Model(recipe(net="bilstm", objective=objective), model.parameters)
-    (first, *_) = read_and_tag(other, folder / "conll2000" / "test.txt.gz")
-    assert all(0 < p <= 1 + 1e-5 for p in first.confidences)
-
-
-def test_words_and_parts_of_speech_never_seen(model: Model, tmp_path: Path) -> None:
-    path = tmp_path / "new.txt"
-    words = ["Zürich", "a" * 90, "fine", *["dog"] * 100]  # longer than any before, in letters and in words
-    path.write_text("".join(f"{word} XYZ\n" for word in words), encoding="utf-8")
-    (tagged,) = read_and_tag(model, path)
-    assert len(tagged.tags) == len(tagged.confidences) == 103
-    path.write_text("dog NN\ndog\n")
-    with pytest.raises(MalformedLineError, match="line 2: 2 columns wanted"):
-        list(read_and_tag(model, path))
-    path.write_text("\n")
-    assert list(read_and_tag(model, path)) == []
+    """Alone and in company, with recorded steps."""
+    for count in (1, 3):
+        recipes = [
+            recipe(scheme="stage", net=net, seed=i, max_epochs=15, learning_rates=(0.03,) * 3) for i in range(count)
+        ]
+        for run in train(recipes, device="cuda"):
+            assert run.failed is None
+            assert run.test > 0.75
 
 
 def test_nets_by_name() -> None:
@@ -235,7 +220,7 @@ def test_nets_by_name() -> None:
     for bad in ("gru", "linear-", "linear-0", "bilstm-3", "default+fasttext"):
         with pytest.raises(ValueError, match="chunking has the nets default, linear-N and bilstm"):
             tasks.load("chunking", bad)
-    assert Chunking("linear-30").net.hidden.out_features == 30
+    assert Chunking("linear-30").net.shapes["hidden.weight"] == (30, 160)
 
 
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +241,7 @@ def test_the_real_corpus() -> None:
     assert (len(train), len(valid), len(test)) == (7149, 1787, 2012)
     drawn = parameters(task)
     batch = task.batch(test[None, :64], task.room(test[None, :64]))
-    assert len(batch.inputs.sizes) == task.room(test[None, :64])
+    assert batch.inputs.vectors.shape[1] == 32 * task.room(test[None, :64])
     unary, pairwise = task.unary(drawn, batch), task.pairwise(drawn, batch)
     predictions = task.energy.predict("likelihood", unary, pairwise, batch)
     lengths = batch.lengths[0].tolist()

@@ -63,12 +63,17 @@ class Plain:
 
     def phase(self, number: int, objective: str, trained: list[nn.Module], rate: float) -> None:
         recipe = self.recipe
-        optimizer = {
+        rule = {
             "adam": lambda x: torch.optim.Adam(x, lr=rate),
             "sgd": lambda x: torch.optim.SGD(x, lr=rate, momentum=recipe.momentum),
             "rmsprop": lambda x: torch.optim.RMSprop(x, lr=rate),
-        }[recipe.optimizer]([x for part in trained for x in part.parameters()])
-        decaying = [x for part in trained for name, x in part.named_parameters() if not name.startswith("scaling.")]
+        }[recipe.optimizer]
+        named = [pair for part in trained for pair in part.named_parameters()]
+        scales = [x for name, x in named if name.startswith("scaling.")]
+        decaying = [x for name, x in named if not name.startswith("scaling.")]
+        optimizer = rule(decaying)
+        share = 0.1 if recipe.optimizer == "sgd" else 1.0
+        of_scales = torch.optim.Adam(scales, lr=share * rate) if scales else None
         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
             optimizer, "max", 0.1, recipe.plateau - 1, recipe.threshold, "abs", eps=0.0
         )
@@ -85,6 +90,9 @@ class Plain:
                     for x in decaying:
                         x *= 1 - used * recipe.weight_decay
                 optimizer.step()
+                if of_scales is not None:
+                    of_scales.param_groups[0]["lr"] = share * used
+                    of_scales.step()
                 losses.append(float(loss.detach()))
             if isinstance(self.crf.scaling, scaling.Online):
                 subset = torch.randperm(len(self.train), generator=self.random(f"subset/{number}/{epoch}"))

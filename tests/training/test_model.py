@@ -9,6 +9,8 @@ import torch
 from training.plain import Plain
 from training.tiny import Tiny, recipe
 
+from equipoise import chain, tasks
+from equipoise.objectives import MEAN_FIELD_ITERATIONS
 from equipoise.recipe import Recipe
 from equipoise.training import BadFileError, Model, Run, tensors, train
 
@@ -39,16 +41,53 @@ def test_saved_and_loaded_it_is_the_same_model(tmp_path: Path) -> None:
         assert torch.equal(again.predict(split.test), model.predict(split.test))
 
 
+def as_layer(run: Run, model: Model) -> Plain:
+    """The same parameters in a `ChainCRF` and a plain net."""
+    plain = Plain(run.recipe)
+    plain.net.load_state_dict({k.removeprefix("unary."): x for k, x in model.parameters.items() if "unary." in k})
+    plain.crf.load_state_dict({"pairwise": model.parameters["pairwise.matrix"]}, strict=False)
+    plain.crf.scaling.alpha.fill_(run.alpha)
+    return plain
+
+
 def test_predictions_are_those_of_the_layer() -> None:
     for run, model in trained(*SOME[:2]):
-        plain = Plain(run.recipe)
-        plain.net.load_state_dict({k.removeprefix("unary."): x for k, x in model.parameters.items() if "unary." in k})
-        plain.crf.load_state_dict({"pairwise": model.parameters["pairwise.matrix"]}, strict=False)
-        plain.crf.scaling.alpha.fill_(run.alpha)
+        plain = as_layer(run, model)
         unary, _, mask = plain.scored(plain.test)
         rule = "marginal" if run.recipe.objective == "marginal" else "map"
         want = plain.crf.decode(unary, mask, rule)
         assert torch.equal(model.predict(plain.test)[mask], want[mask])
+
+
+def test_marginals_are_those_of_the_layer() -> None:
+    """Mean field's are its own, and a net alone has its softmax."""
+    kinds = [*SOME[:2], recipe(max_epochs=1, objective="mean_field"), recipe(max_epochs=1, scheme="unary")]
+    for run, model in trained(*kinds):
+        plain = as_layer(run, model)
+        unary, _, mask = plain.scored(plain.test)
+        batch = model.task.batch(plain.test[None], model.task.room(plain.test[None]))
+        got = model.log_marginals_batch(batch)[0]
+        if run.recipe.scheme == "unary":
+            want = unary.log_softmax(-1)
+        elif run.recipe.objective == "mean_field":
+            want = chain.mean_field(unary, plain.crf.pairwise, mask.sum(-1), iterations=MEAN_FIELD_ITERATIONS)
+        else:
+            want = plain.crf.log_marginals(unary, mask)
+        torch.testing.assert_close(got[mask], want[mask], rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_reads_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((_, model),) = trained(SOME[0])
+    model.save(tmp_path / "model")
+    made: list[Tiny] = []
+
+    def make(*args: object) -> Tiny:
+        made.append(Tiny(*args))
+        return made[-1]
+
+    monkeypatch.setitem(tasks.TASKS, "tiny", make)
+    again = Model.load(tmp_path / "model")
+    assert made == [again.task]
 
 
 def test_examples_by_number_in_any_order() -> None:

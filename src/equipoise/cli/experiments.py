@@ -39,8 +39,8 @@ def reproduce(
     """Run what a table or figure needs and the store lacks; stop at any time and go on later.
 
     Args:
-        what: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, online; tuning-adam, then
-            finals-adam, to choose hyperparameters anew, the same with sgd; or all, in that order.
+        what: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, online; bilstm of chunking,
+            best of horses; tuning-adam, then finals-adam, to choose hyperparameters anew, the same with sgd; or all.
         task: Of which task.
         seeds: How many seeds; the paper has 8.
         folds: How many test folds; all if not given.
@@ -56,7 +56,7 @@ def reproduce(
         raise ValueError(f"there is no task {task!r}; have {', '.join(tables.BASES)}")
     which: dict[str, Any] = {"seeds": range(seeds), "folds": None if folds is None else range(folds)}
     records = Store(store)
-    names = _names(what)
+    names = _names(what, task)
     if plan:
         recipes = [recipe for name in names for recipe in _recipes(name, task, which, records)]
         wanted, missing = len({recipe.key for recipe in recipes}), len(records.missing(recipes))
@@ -104,8 +104,8 @@ def report(
 TUNING = ("tuning-adam", "finals-adam", "tuning-sgd", "finals-sgd")
 
 
-def _names(what: str) -> list[str]:
-    known = [*TUNING, *tables.TABLES, *figures.FIGURES]
+def _names(what: str, task: str) -> list[str]:
+    known = [*TUNING, *report_parts.names(task)]
     if what == "all":
         return known
     if what not in known:

@@ -56,7 +56,7 @@ class Vectors:
     def look_up(self, words: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Of each word its vector, (len(words), 50), 0 if unknown, and whether it is known, (len(words),)."""
         rows = torch.tensor([self.row_of.get(self.form(word), -1) for word in words], dtype=torch.long)
-        found = torch.zeros(len(words), SIZE)
+        found = self.values.new_zeros(len(words), SIZE)
         found[rows >= 0] = self.values[rows[rows >= 0]]
         return found, rows >= 0
 

@@ -23,8 +23,8 @@ DIVERGED = 0.5
 """A run has come to nothing if it ends below this share of what its point reaches in the middle."""
 FIRST = {"seeds": (0,), "folds": (0, 4)}
 FINAL = {"seeds": (0, 1), "folds": (0, 4, 8)}
-"""Which runs of a point are looked at in each round. The tables' other runs do not count in its mean: only what was chosen
-has so many."""
+"""Which runs of a point are looked at in each round. The tables' other runs do not count in its mean: only what was
+chosen has so many."""
 
 
 def first_runs(task: str, optimizer: str) -> list[Recipe]:
@@ -96,7 +96,7 @@ def _of(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Reci
 
 def _there(task: str, rounds: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """The round's seeds and folds; a task with fewer folds has seeds in their place."""
-    if tables.FOLDS_OF[task] > max(rounds["folds"]):
+    if tables.FOLDS_OF[task] > max(FINAL["folds"]):
         return dict(rounds)
     return {"seeds": tuple(range(len(rounds["seeds"]) * len(rounds["folds"]))), "folds": (0,)}
 

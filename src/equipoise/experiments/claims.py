@@ -78,6 +78,13 @@ CLAIMS = (
         OCR,
     ),
     Claim(
+        "bilstm",
+        "With a BiLSTM over the sentence, joint training is as good as stage training.",
+        "§6.1",
+        of_tables.recurrent,
+        ("chunking",),
+    ),
+    Claim(
         "sweet-spot",
         "There is an alpha other than 1 at which joint training matches stage training.",
         "§2, Figure 1a",
@@ -104,6 +111,12 @@ CLAIMS = (
         "§2, Figure 1c",
         of_figures.stage_ratios,
         OCR,
+    ),
+    Claim(
+        "online-start",
+        "Online scaling keeps the factor it starts with, and so is joint training with that factor.",
+        "ours",
+        of_figures.keeps_its_start,
     ),
     Claim(
         "learned-stage",

@@ -11,6 +11,8 @@ from .verdicts import Evidence, Part, as_good, better
 
 STEADY = 0.2
 """A ratio that changes by less than this share is called settled."""
+STAYS = 0.9
+"""The share of runs that must end with the factor they started with."""
 FAILS = 1.0
 """Points below its best by which training with a bad alpha is called failed."""
 
@@ -110,3 +112,19 @@ def wider_rates(evidence: Evidence) -> list[Part]:
         f"joint of its own ({joint_best:.2f}) from {joint_low:g} to {joint_high:g}, a factor of {theirs:.0f}"
     )
     return [Part("learned against joint", mine > theirs * 1.001, sentence, mine - theirs)]
+
+
+def keeps_its_start(evidence: Evidence) -> list[Part]:
+    """For every factor that online scaling was started with, whether nine runs of ten end with it."""
+    (online,) = (curve for curve in evidence.figure("online").curves if curve.label == "online")
+    parts = []
+    for alpha, recipes in online.recipes.items():
+        assert alpha is not None
+        ends = [kept.alpha for kept in evidence.results.of(recipes)]
+        name = f"started with {fraction(alpha)}"
+        if len(ends) < ENOUGH:
+            parts.append(Part(name, None))
+            continue
+        share = ends.count(alpha) / len(ends)
+        parts.append(Part(name, share >= STAYS, f"{ends.count(alpha)} of {len(ends)} runs end with it", share - STAYS))
+    return parts

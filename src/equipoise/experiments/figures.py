@@ -47,7 +47,7 @@ def alphas(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figu
 
 
 def starts(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
-    """Ours: where online scaling ends, by the factor it starts with, beside joint training with that factor for good."""
+    """Ours: where online scaling ends, by the factor it starts with, beside joint training that keeps that factor."""
     joint, online = (setting(task, "marginal", scheme, known=known) for scheme in ("joint", "online"))
     online = replace(online, learning_rates=joint.learning_rates)
     curves = tuple(
@@ -97,3 +97,6 @@ FIGURES = {
     "online": starts,
 }
 """By name, as in `tables.TABLES`."""
+
+ONLY = {"figure1a": "ocr", "figure1b": "ocr", "figure1c": "ocr"}
+"""What the paper shows for handwritten words alone."""

@@ -15,6 +15,7 @@ from .document import Block, Command, Fold, Grid, Heading, Items, Judged, Pictur
 from .figure_parts import best_alpha
 from .figure_sections import figure_blocks
 from .figures import Figure
+from .notes import NOTES
 from .statistics import Results
 from .store import Record
 from .table_sections import balance_blocks, table_blocks, time_blocks
@@ -22,9 +23,6 @@ from .tables import Table
 from .verdicts import CONDITIONS, NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Evidence, Verdict, judge_all
 from .wording import INTRODUCTION, MARKS, RULES, SCHEMES, TASKS
 from .writing import write_whole
-
-CASE_STUDY = ("table1", "figure1a", "figure1b", "figure1c")
-"""What the paper shows for handwritten words only."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Options:
     """What tuning has chosen; the tables were run with it."""
     seeds: tuple[int, ...] = tuple(tables.SEEDS)
     folds: tuple[int, ...] | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=lambda: NOTES)
     """Paragraphs to put under a table or figure, by "task/name", as "ocr/main"."""
     draw: bool = True
     """Whether figures are drawn, which needs matplotlib."""
@@ -48,7 +46,7 @@ def document(records: Iterable[Record], options: Options | None = None) -> list[
     evidence = [Evidence(results, task, options.known, options.seeds, options.folds) for task in tables.BASES]
     run = {kept.recipe.task for kept in results.records}
     blocks: list[Block] = [Heading(1, "The paper, run again"), Text(INTRODUCTION)]
-    blocks += _verdicts(judge_all(CLAIMS, one) for one in evidence if one.task in run or len(evidence) == 1)
+    blocks += _verdicts(judge_all(CLAIMS, one) for one in evidence if one.task in run or not run)
     blocks += _how(results)
     for one in evidence:
         if one.task in run:
@@ -81,11 +79,21 @@ def write_blocks(blocks: Sequence[Block], docs: Path | str) -> list[Path]:
 
 def experiments(evidence: Evidence) -> tuple[list[Table], list[Figure]]:
     """The tables and figures there are of a task."""
-    here = [name for name in (*tables.TABLES, *figures.FIGURES) if evidence.task == "ocr" or name not in CASE_STUDY]
+    here = names(evidence.task)
     return (
         [evidence.table(name) for name in tables.TABLES if name in here],
         [evidence.figure(name) for name in figures.FIGURES if name in here],
     )
+
+
+def names(task: str) -> list[str]:
+    """Of the tables and figures that there are of a task.
+
+    >>> names("horses")
+    ['unary', 'main', 'sgd', 'temperature', 'best', 'rates', 'online']
+    """
+    only = tables.ONLY | figures.ONLY
+    return [name for name in (*tables.TABLES, *figures.FIGURES) if only.get(name, task) == task]
 
 
 def _verdicts(judged: Iterable[list[Verdict]]) -> list[Block]:
@@ -158,7 +166,7 @@ def _section(evidence: Evidence, options: Options, what: Table | Figure, found: 
     if not found:
         return []
     note = options.notes.get(f"{evidence.task}/{what.name}")
-    said: list[Block] = [Text(note)] if note else []
+    said: list[Block] = [Text(paragraph) for paragraph in note.split("\n\n")] if note else []
     again = Command(f"equipoise reproduce {what.name} --task {evidence.task}")
     return [Heading(3, f"{what.title} (`{what.name}`)"), *found, *said, again]
 
@@ -166,6 +174,9 @@ def _section(evidence: Evidence, options: Options, what: Table | Figure, found: 
 def _missing(every: list[Evidence]) -> list[Block]:
     lines = []
     for evidence in every:
+        if not any(kept.recipe.task == evidence.task for kept in evidence.results.records):
+            lines.append(f"{evidence.task}: nothing was")
+            continue
         for one in [thing for things in experiments(evidence) for thing in things]:
             asked = set(one.recipes)
             missing = len(asked) - len(evidence.results.of(asked))

@@ -78,6 +78,14 @@ def sigmoid(evidence: Evidence) -> list[Part]:
     return [alike(evidence, "sigmoid net", joint, stage)]
 
 
+def recurrent(evidence: Evidence) -> list[Part]:
+    parts = []
+    for objective in ("marginal", "margin", "likelihood"):
+        joint, stage = ((scheme, evidence.runs(objective, scheme, net="bilstm")) for scheme in ("joint", "stage"))
+        parts.append(as_good(evidence, tables.TITLES[objective], joint, stage))
+    return parts
+
+
 def normalized_layers(evidence: Evidence) -> list[Part]:
     joint = ("joint with normalised layers", evidence.runs("marginal", "joint", net="layernorm"))
     stage = ("stage with normalised layers", evidence.runs("marginal", "stage", net="layernorm"))

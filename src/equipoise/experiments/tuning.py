@@ -25,6 +25,10 @@ STAGE_RATES = {
     "sgd": ((3e-2, 1e-1), (1.0, 3.0, 10.0), (1e-3, 3e-3, 1e-2)),
     "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
 }
+NETS_IN_STAGE_TWO = {"horses": (1e-3, 3e-3, 1e-2)}
+"""Where the pairwise part is a net too, its stage has the rates of one: Adam's, or for SGD as many times larger as
+those of the first stage are."""
+
 ALPHAS = {
     "offline": (0.5, 1.0, 2.0, 4.0),
     "offline_reg": (1.0, 2.0, 4.0, 8.0),
@@ -60,6 +64,8 @@ def grid(setting: Setting, base: Recipe) -> list[Recipe]:
     rates: Iterable[tuple[float, ...]] = ((rate / smaller,) for rate in RATES[optimizer])
     if scheme == "stage":
         first, second, third = STAGE_RATES[optimizer]
+        if setting.task in NETS_IN_STAGE_TWO:
+            second = tuple(x * first[0] / STAGE_RATES["adam"][0][0] for x in NETS_IN_STAGE_TWO[setting.task])
         rates = itertools.product(first, (x / smaller for x in second), (x / smaller for x in third))
     if scheme == "unary":
         rates = ((rate,) for rate in STAGE_RATES[optimizer][0])

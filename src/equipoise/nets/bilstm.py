@@ -1,84 +1,87 @@
-"""Bidirectional LSTMs over sequences of different lengths, exactly: what fills up the shorter ones has no effect.
+"""Bidirectional LSTMs over sequences of different lengths, for E replicas at once.
 
-The danger is in the direction that runs backwards: it meets the filling first. There are two ways around it.
-
-`packed`   PyTorch's packed sequences: each step works on the sequences that are so long. The least work, but the shapes
-           of a step depend on the lengths, and the lengths must be known to Python.
-`gated`    One input more says "beyond the end", and closes the input gate: i = sigmoid(... - 10^4) = 0. Then the cell
-           c = f c + i g stays the 0 that it starts with, h = o tanh(c) is 0, and so are the gradients of all that went
-           into them. Shapes depend on nothing, so that a GPU runs it without waiting, and can record it.
+Sequences lie in rows, one a position (`recurrence.Rows`), so that there is nothing to fill up, and nothing that filling
+could do. On the CPU each replica by itself goes through PyTorch's packed sequences, whose steps have just the sequences
+that are so long; elsewhere all replicas go together, and shapes depend on no numbers, so that a GPU need not wait for
+them and can record what it does.
 """
 
-import warnings
-
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch import Tensor
 
-SHUT = -1e4
+from . import recurrence
+from .recurrence import Rows
+
+PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+SIDES = ("", "_reverse")
 
 
-class BiLSTM(nn.Module):
+class BiLSTM:
     """Layers of LSTMs in both directions, each reading what both directions of the one before it say.
 
+    Parameters have the names and shapes of PyTorch's own layers, replicas first.
+
     >>> net = BiLSTM(3, 5)
-    >>> net(torch.randn(2, 4, 3), torch.tensor([4, 1])).shape
-    torch.Size([2, 4, 10])
+    >>> one = {name: torch.zeros(1, *shape) for name, shape in net.shapes.items()}
+    >>> rows = Rows(torch.tensor([[0, 4]]), torch.tensor([[4, 1]]), longest=4)
+    >>> net(one, torch.randn(1, 5, 3), rows).shape
+    torch.Size([1, 5, 10])
     """
 
     def __init__(self, inputs: int, state: int, layers: int = 2) -> None:
-        super().__init__()
+        self.state = state
+        self.layers = [f"layers.{i}" for i in range(layers)]
         sizes = [inputs] + [2 * state] * (layers - 1)
-        self.layers = nn.ModuleList(nn.LSTM(size, state, batch_first=True, bidirectional=True) for size in sizes)
+        self.shapes: dict[str, tuple[int, ...]] = {
+            f"{layer}.{part}_l0{side}": (4 * state, *last)
+            for layer, size in zip(self.layers, sizes, strict=True)
+            for side in SIDES
+            for part, last in zip(PARTS, ((size,), (state,), (), ()), strict=True)
+        }
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Of x (N, T, inputs) and lengths (N,), at least 1, the states of both directions, (N, T, 2 * state).
-
-        Beyond the lengths they say nothing.
-        """
-        run = packed if x.device.type == "cpu" else gated
-        return run(self.layers, x, lengths)
-
-
-def packed(layers: nn.ModuleList, x: Tensor, lengths: Tensor) -> Tensor:
-    sequences = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    for layer in layers:
-        sequences, _ = layer(sequences)
-    return pad_packed_sequence(sequences, batch_first=True, total_length=x.shape[1])[0]
+    def __call__(self, parameters: dict[str, Tensor], x: Tensor, rows: Rows) -> Tensor:
+        """Of x (E, R, inputs), the states of both directions, (E, R, 2 * state), 0 in rows of no sequence."""
+        weights = [
+            [parameters[f"{layer}.{part}_l0{side}"] for side in SIDES for part in PARTS] for layer in self.layers
+        ]
+        return (packed if x.device.type == "cpu" else together)(weights, x, rows)
 
 
-def gated(layers: nn.ModuleList, x: Tensor, lengths: Tensor) -> Tensor:
-    beyond = (torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[..., None]
-    for layer in layers:
-        assert isinstance(layer, nn.LSTM)
-        state = x.new_zeros(2, len(x), layer.hidden_size)
-        x = torch.cat([x, beyond.to(x.dtype)], -1)
-        x = _run(x, state, _with_gate(layer))
+def packed(weights: list[list[Tensor]], x: Tensor, rows: Rows) -> Tensor:
+    """Each replica by itself, by PyTorch's own function."""
+    place, found = torch.arange(rows.longest)[:, None], []
+    for e, inputs in enumerate(x):
+        states = inputs.new_zeros(len(inputs), 2 * weights[-1][1].shape[-1])
+        lengths, order = rows.lengths[e].sort(descending=True, stable=True)
+        live = place < lengths  # (T, N)
+        if live.any():
+            where, sizes = (rows.starts[e, order] + place)[live], live.sum(1)
+            read = _run(inputs[where], sizes[sizes > 0], [[weight[e] for weight in layer] for layer in weights])
+            states = states.index_copy(0, where, read)
+        found.append(states)
+    return torch.stack(found)
+
+
+def _run(x: Tensor, sizes: Tensor, weights: list[list[Tensor]]) -> Tensor:
+    """All layers over a packed sequence, x (sum of sizes, inputs), sizes[t] being how many are longer than t."""
+    for layer in weights:
+        start = x.new_zeros(2, int(sizes[0]), layer[1].shape[-1])
+        x = torch.lstm(x, sizes, (start, start), layer, True, 1, 0.0, torch.is_grad_enabled(), True)[0]
     return x
 
 
-def _run(x: Tensor, state: Tensor, weights: list[Tensor]) -> Tensor:
-    """One layer in both directions, by PyTorch's own function."""
-    with warnings.catch_warnings():  # the weights are made anew at every call: that cuDNN copies them is no news
-        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
-        return torch.lstm(x, (state, state), weights, True, 1, 0.0, torch.is_grad_enabled(), True, True)[0]
+def together(weights: list[list[Tensor]], x: Tensor, rows: Rows) -> Tensor:
+    """All replicas at once: for each layer one product over all rows, then the loop."""
+    for into, again, bias, more, *reverse in weights:
+        both = torch.cat([into, reverse[0]], 1)  # (E, 8H, inputs)
+        biases = torch.cat([bias + more, reverse[2] + reverse[3]], 1)
+        gates = torch.baddbmm(biases[:, None], x, both.transpose(1, 2)).unflatten(-1, (2, -1))  # (E, R, 2, 4H)
+        x = recurrence.run(gates, torch.stack([again, reverse[1]], 1), rows).flatten(2)
+    return x
 
 
-def ends(states: Tensor, lengths: Tensor) -> Tensor:
-    """Where each direction has read all: forward at the last position, backward at the first, (N, 2 * state)."""
+def ends(states: Tensor, rows: Rows) -> Tensor:
+    """Where each direction has read all: forward at the last position, backward at the first, (E, N, 2 * state)."""
     half = states.shape[-1] // 2
-    last = (lengths - 1)[:, None, None].expand(-1, 1, half)
-    return torch.cat([states[..., :half].gather(1, last)[:, 0], states[:, 0, half:]], -1)
-
-
-def _with_gate(layer: nn.LSTM) -> list[Tensor]:
-    """The layer's weights, with one more column for the input that says "beyond the end"."""
-    weights = []
-    for direction in ("", "_reverse"):
-        into, *others = (
-            getattr(layer, f"{name}_l0{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
-        gates = torch.arange(len(into), device=into.device)[:, None]  # input, forget, cell, output, a quarter each
-        column = torch.where(gates < layer.hidden_size, SHUT, 0.0).to(into.dtype)
-        weights += [torch.cat([into, column], -1), *others]
-    return weights
+    sides = ((rows.starts + rows.lengths - 1).clamp(min=0), slice(half)), (rows.starts, slice(half, None))
+    return torch.cat([states[..., side].gather(1, at[..., None].expand(-1, -1, half)) for at, side in sides], -1)

@@ -5,11 +5,12 @@ import difflib
 import torch
 
 from .chunking import Chunking
+from .horses import Horses
 from .ocr import OCR
 from .task import Batch, Energy, Make, Parameters, Split, Task
 
-TASKS: dict[str, Make] = {"ocr": OCR, "chunking": Chunking}
-"""Making one reads its data, which `chunking` wants in a data folder."""
+TASKS: dict[str, Make] = {"ocr": OCR, "chunking": Chunking, "horses": Horses}
+"""Making `chunking` reads its data, which it wants in a data folder; `horses` looks there when it is first asked."""
 
 
 def load(name: str, net: str = "default", device: torch.device | str = "cpu") -> Task:

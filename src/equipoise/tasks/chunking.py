@@ -17,10 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.nn.functional import pad
 
-from .. import chain
 from ..data import conll, vectors
 from ..data.folder import require
 from ..nets.tagger import HIDDEN, Tagger
@@ -31,6 +29,8 @@ from .task import Batch, Parameters, Split
 
 VALIDATION = 0.2
 TAGGED_AT_ONCE = 128
+AT_ONCE = {"linear": 65536, "bilstm": 4096}
+"""Sentences in evaluation, over all replicas. A BiLSTM over sentences has 2,400 gates for each word of each."""
 
 
 class Net(NamedTuple):
@@ -56,7 +56,7 @@ class Chunking:
     name = "chunking"
     metric = "F1"
     folds = 1
-    stackable = False
+    stackable = True
     energy = ChainEnergy()
 
     def __init__(
@@ -71,8 +71,8 @@ class Chunking:
         self.speech = {pos: 1 + i for i, pos in enumerate(sorted({pos for sentence in both for pos in sentence.pos}))}
         self.sentences = self.encode(both)
         self.counter = Counter.of(self.tags, device)
-        with torch.device("meta"):  # parameters come from outside
-            self.net = Tagger(len(self.tags), 1 + len(self.speech), self.wanted.head, self.wanted.hidden)
+        self.net = Tagger(len(self.tags), 1 + len(self.speech), self.wanted.head, self.wanted.hidden)
+        self.at_once = AT_ONCE[self.wanted.head]
 
     def encode(self, sentences: list[conll.Sentence]) -> Sentences:
         """Any sentences, as this task's net reads them."""
@@ -100,10 +100,10 @@ class Chunking:
         return self.sentences.batch(examples, room)
 
     def unary(self, parameters: Parameters, batch: Batch) -> Tensor:
-        """(1, B, L, M), L being that of the labels, whatever the batch has been trimmed to."""
-        net = {name.removeprefix("unary."): x[0] for name, x in parameters.items() if name.startswith("unary.")}
-        scores = functional_call(self.net, net, (batch.inputs,))
-        return pad(scores, (0, 0, 0, batch.labels.shape[-1] - scores.shape[1]))[None]
+        """(E, B, L, M), L being that of the labels, whatever the batch has been trimmed to."""
+        net = {name.removeprefix("unary."): x for name, x in parameters.items() if name.startswith("unary.")}
+        scores = self.net(net, batch.inputs)
+        return pad(scores, (0, 0, 0, batch.labels.shape[-1] - scores.shape[2]))
 
     def pairwise(self, parameters: Parameters, batch: Batch) -> Tensor:
         return parameters["pairwise.matrix"][:, None]
@@ -142,7 +142,7 @@ def read_and_tag(model: Any, path: str | Path) -> Iterator[Tagged]:
     encoded = task.encode(bare)
     for examples in torch.arange(len(bare)).split(TAGGED_AT_ONCE):
         batch = encoded.batch(examples[None].to(task.device), encoded.room(examples[None]))
-        labels, log_p = model.predict_batch(batch)[0], _log_marginals(model, batch)[0]
+        labels, log_p = model.predict_batch(batch)[0], model.log_marginals_batch(batch)[0]
         sure = log_p.gather(-1, labels.clamp(min=0)[..., None])[..., 0].exp()
         for i, numbers, p in zip(examples.tolist(), labels.tolist(), sure.tolist(), strict=True):
             n = len(bare[i])
@@ -157,13 +157,3 @@ def report(model: Any, examples: Tensor) -> Scores:
         batch = task.batch(numbers[None].to(task.device), task.room(numbers[None]))
         total += task.count(model.predict_batch(batch), batch).sum((0, 1))
     return scores_of(total, task.counter.kinds)
-
-
-@torch.no_grad()
-def _log_marginals(model: Any, batch: Batch) -> Tensor:
-    """(1, B, L, M), of the scores in balance; of the softmax for a net alone, of mean field where it was trained so."""
-    stack = model._stack
-    ((objective, part, u, w, _),) = stack._balanced(stack.parameters, batch)
-    if objective == "unary":
-        return u.log_softmax(-1)
-    return (chain.mean_field if objective == "mean_field" else chain.log_marginals)(u, w, part.lengths)

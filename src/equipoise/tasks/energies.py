@@ -5,8 +5,9 @@ from torch import Tensor
 
 from .. import chain, objectives
 from ..chain.scoring import mean_loss
+from ..objectives import MEAN_FIELD_ITERATIONS
 from ..scaling import Norms, mean_abs
-from ..scaling.method import multiply
+from ..scaling.method import leading, multiply
 from .task import Batch
 
 
@@ -27,14 +28,18 @@ class ChainEnergy:
         pairwise = pairwise[(None,) * (unary.ndim - pairwise.ndim)]
         return objectives.BY_NAME[objective](unary, pairwise, labels, lengths)
 
+    def tried(self, objective: str, unary: Tensor, pairwise: Tensor, factors: Tensor, batch: Batch) -> Tensor:
+        return self.losses(objective, leading(factors, 1 + unary.ndim) * unary, pairwise, batch)
+
     def predict(self, objective: str, unary: Tensor, pairwise: Tensor, batch: Batch) -> Tensor:
         """MAP for likelihood and margin, the best label of each position for the others."""
         if objective == "unary":
             return unary.argmax(-1)
         if objective in ("likelihood", "margin"):
             return chain.decode(unary, pairwise, batch.lengths)[0]
-        marginals = chain.log_marginals if objective == "marginal" else chain.mean_field
-        return marginals(unary, pairwise, batch.lengths).argmax(-1)
+        if objective == "marginal":
+            return chain.log_marginals(unary, pairwise, batch.lengths).argmax(-1)
+        return chain.mean_field(unary, pairwise, batch.lengths, iterations=MEAN_FIELD_ITERATIONS).argmax(-1)
 
 
 def share_right(predictions: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:

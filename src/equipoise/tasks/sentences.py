@@ -1,8 +1,8 @@
-"""Sentences as tensors, and batches of them: every distinct word of a batch once.
+"""Sentences as tensors, and batches of them for E replicas: every distinct word of a batch once, letter after letter.
 
-How many distinct words there is room for is the one thing about a batch that Python must know beforehand, so that a GPU
-does not wait for it. All else has the size of the largest there is; on the CPU, where looking costs nothing, of the
-largest in the batch.
+How many distinct words and letters there is room for is all about a batch that Python must know beforehand, so that a
+GPU does not wait for it. Sentences have the length of the longest there is; on the CPU, where looking costs nothing, of
+the longest in the batch.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..data.conll import Sentence
 from ..data.vectors import SIZE, Vectors
+from ..nets.recurrence import Rows
 from ..nets.tagger import Words, codes
 from .task import Batch
 
-ROOM = 32
-"""The number of distinct words is rounded up to a multiple of this, so that few shapes occur."""
+ROOM = 32, 192
+"""Words and letters that a unit of room has: about as they come in English, and enough that few shapes occur."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,13 @@ class Sentences:
     """S sentences of at most L words out of V. The last of the V words is none: what stands beyond a sentence."""
 
     characters: Tensor  # (V, C)
-    sizes: Tensor  # (V,)
+    sizes: Tensor  # (V,), 0 for none
     vectors: Tensor  # (V, 50)
     known: Tensor  # (V,)
     words: Tensor  # (S, L)
     speech: Tensor  # (S, L)
     labels: Tensor  # (S, L), 0 where a sentence has no tags
     lengths: Tensor  # (S,)
-    words_here: Tensor  # (S, L), on the CPU
 
     @staticmethod
     def of(
@@ -43,51 +43,67 @@ class Sentences:
         labels: dict[str, int],
         device: torch.device | str = "cpu",
     ) -> "Sentences":
-        """Parts of speech that `speech` does not have are 0."""
+        """Parts of speech that `speech` does not have are 0. Words are numbered by length, the longest first."""
         words = sorted({word for sentence in sentences for word in sentence.words}, key=lambda word: (-len(word), word))
         number = {word: i for i, word in enumerate(words)}
         found, known = vectors.look_up(words)
         characters = pad_sequence([torch.tensor(codes(word)) for word in [*words, "\0"]], batch_first=True)
-        numbered = _table([[number[word] for word in sentence.words] for sentence in sentences], len(words))
         return Sentences(
             characters.to(device),
-            torch.tensor([*(len(word) for word in words), 1]).to(device),
+            torch.tensor([*(len(word) for word in words), 0]).to(device),
             torch.cat([found, torch.zeros(1, SIZE)]).to(device),
             torch.cat([known, torch.ones(1, dtype=torch.bool)]).to(device),
-            numbered.to(device),
+            _table([[number[word] for word in sentence.words] for sentence in sentences], len(words)).to(device),
             _table([[speech.get(pos, 0) for pos in sentence.pos] for sentence in sentences]).to(device),
             _table([[labels[tag] for tag in s.tags] or [0] * len(s) for s in sentences]).to(device),
             torch.tensor([len(sentence) for sentence in sentences]).to(device),
-            numbered,
         )
 
     def room(self, examples: Tensor) -> int:
-        """How many distinct words there are in the largest of these batches (..., B), "none" among them, rounded up."""
-        most = max(len(self.words_here[batch[batch >= 0]].unique()) for batch in examples.flatten(0, -2))
-        return -(-(most + 1) // ROOM) * ROOM
+        """In units, what the largest of these batches (..., B) needs for its distinct words, "none" among them."""
+        cost = torch.stack([torch.ones_like(self.sizes), self.sizes], -1).float()  # (V, 2): a word, and its letters
+        unit, most = torch.tensor(ROOM, device=cost.device), 1
+        for part in examples.flatten(0, -2).to(cost.device).split(1024):
+            occurs = cost.new_zeros(len(part), len(cost)).scatter_(1, self._words(part).flatten(1), 1.0)
+            most = max(most, int((occurs @ cost / unit).ceil().max()))
+        return most
 
     def batch(self, examples: Tensor, room: int) -> Batch:
-        """Examples (1, B), -1 for none; inputs are `Words`, labels (1, B, L)."""
-        sentence, there = examples[0].clamp(min=0), examples[0] >= 0
-        none = len(self.sizes) - 1
-        words = torch.where(there[:, None], self.words[sentence], none)
-        lengths = torch.where(there, self.lengths[sentence], 1)
-        distinct, place = _distinct(words, len(self.sizes), room)
-        characters, sizes, speech = self.characters[distinct], self.sizes[distinct], self.speech[sentence]
+        """Examples (E, B), -1 for none; inputs are `Words`, labels (E, B, L)."""
+        words, sentence = self._words(examples), examples.clamp(min=0)
+        lengths = torch.where(examples >= 0, self.lengths[sentence], 1)
+        distinct, place = _distinct(words, len(self.sizes), ROOM[0] * room)
+        speech = self.speech[sentence]
         if words.device.type == "cpu":
-            characters, longest = characters[:, : int(sizes.max())], int(lengths.max())
-            place, speech = place[:, :longest], speech[:, :longest]
-        inputs = Words(characters, sizes, self.vectors[distinct], self.known[distinct], place, speech, lengths)
-        return Batch(examples, inputs, self.labels[sentence][None], lengths[None])
+            longest = int(lengths.max())
+            place, speech = place[..., :longest], speech[..., :longest]
+        letters, rows = self._spell(distinct, ROOM[1] * room)
+        inputs = Words(letters, rows, self.vectors[distinct], self.known[distinct], place, speech, lengths)
+        return Batch(examples, inputs, self.labels[sentence], lengths)
+
+    def _words(self, examples: Tensor) -> Tensor:
+        return torch.where((examples >= 0)[..., None], self.words[examples.clamp(min=0)], len(self.sizes) - 1)
+
+    def _spell(self, words: Tensor, room: int) -> tuple[Tensor, Rows]:
+        """The letters of words (E, D), one after the other, (E, room), and where each word's are."""
+        sizes = self.sizes[words]
+        starts = torch.where(sizes > 0, sizes.cumsum(-1) - sizes, 0)
+        place = torch.arange(self.characters.shape[1], device=words.device)
+        slot = torch.where(place < sizes[..., None], starts[..., None] + place, room)
+        letters = words.new_zeros(len(words), room + 1)  # one place more, for what is beyond a word
+        letters.scatter_(1, slot.flatten(1), self.characters[words].flatten(1))
+        return letters[:, :room], Rows(starts, sizes, len(place))
 
 
 def _distinct(words: Tensor, many: int, room: int) -> tuple[Tensor, Tensor]:
-    """Which of `many` words occur, (room,), filled up with the last of them, and the place of each word among these."""
-    occurs = torch.zeros(many, dtype=torch.long, device=words.device).index_fill(0, words.flatten(), 1)
-    place = occurs.cumsum(0) - 1
-    distinct = torch.full((room + 1,), many - 1, device=words.device)  # one place more, for those that do not occur
-    distinct.scatter_(0, torch.where(occurs > 0, place, room), torch.arange(many, device=words.device))
-    return distinct[:room], place[words]
+    """Which of `many` words occur, (E, room), filled up with the last of them, and the place of each among these."""
+    flat = words.flatten(1)
+    occurs = torch.zeros(len(flat), many, dtype=torch.long, device=words.device).scatter_(1, flat, 1)
+    place = occurs.cumsum(1) - 1
+    distinct = torch.full((len(flat), room + 1), many - 1, device=words.device)  # one place more, for what does not
+    numbers = torch.arange(many, device=words.device).expand_as(place)
+    distinct.scatter_(1, torch.where(occurs > 0, place, room), numbers)
+    return distinct[:, :room], place.gather(1, flat).view_as(words)
 
 
 def _table(rows: list[list[int]], filling: int = 0) -> Tensor:

@@ -14,7 +14,11 @@ from torch import Tensor
 from ..scaling import Norms
 
 Parameters = dict[str, Tensor]
-"""Of E replicas, each (E, ...). Names start with "unary." or "pairwise.", by the part of the energy that they make."""
+"""Of E replicas, each (E, ...). Names start with "unary." or "pairwise.", by the part of the energy that they make.
+
+Those that start with "statistics." are not trained: a net measures them on the batches that it learns from, and moves
+them in place.
+"""
 
 
 class Split(NamedTuple):
@@ -33,11 +37,14 @@ class Batch:
     inputs: Any  # what the net reads
     labels: Tensor  # (E, B, ...)
     lengths: Tensor | None  # (E, B), where examples have lengths
+    learning: bool = False
+    """Whether a step of training is made of it, which matters to batch norm."""
 
     def of(self, replicas: slice) -> "Batch":
-        """What is known of some replicas' examples; the net has read its inputs by then."""
+        """What is known of some replicas' examples. Inputs are kept if they are one tensor, replicas first."""
+        inputs = self.inputs[replicas] if isinstance(self.inputs, Tensor) else None
         lengths = None if self.lengths is None else self.lengths[replicas]
-        return Batch(self.examples[replicas], None, self.labels[replicas], lengths)
+        return Batch(self.examples[replicas], inputs, self.labels[replicas], lengths, self.learning)
 
     @property
     def weights(self) -> Tensor:
@@ -45,20 +52,28 @@ class Batch:
         return (self.examples >= 0).to(torch.get_default_dtype())
 
 
+Pairwise = Any
+"""The pairwise part of E replicas: a tensor, or what else can be sliced by replicas and its energy understands."""
+
+
 class Energy(Protocol):
     """A CRF as the engine sees it: of given unary and pairwise scores, how large, how wrong, and what they say."""
 
-    def norms(self, unary: Tensor, pairwise: Tensor, batch: Batch) -> Norms: ...
+    def norms(self, unary: Tensor, pairwise: Pairwise, batch: Batch) -> Norms: ...
 
-    def scaled(self, unary: Tensor, pairwise: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """a U and b W."""
+    def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:
+        """a U and b W, for factors of each example, or one of each replica."""
         ...
 
-    def losses(self, objective: str, unary: Tensor, pairwise: Tensor, batch: Batch) -> Tensor:
-        """(*tries, E, B); the objective "unary" leaves the pairwise part out."""
+    def losses(self, objective: str, unary: Tensor, pairwise: Pairwise, batch: Batch) -> Tensor:
+        """(E, B); the objective "unary" leaves the pairwise part out."""
         ...
 
-    def predict(self, objective: str, unary: Tensor, pairwise: Tensor, batch: Batch) -> Tensor:
+    def tried(self, objective: str, unary: Tensor, pairwise: Pairwise, factors: Tensor, batch: Batch) -> Tensor:
+        """The losses with each of G factors of the unary part, (G, E, B), for factors (G, E)."""
+        ...
+
+    def predict(self, objective: str, unary: Tensor, pairwise: Pairwise, batch: Batch) -> Tensor:
         """Labels, (E, B, ...)."""
         ...
 
@@ -88,7 +103,7 @@ class Task(Protocol):
 
     def unary(self, parameters: Parameters, batch: Batch) -> Tensor: ...
 
-    def pairwise(self, parameters: Parameters, batch: Batch) -> Tensor: ...
+    def pairwise(self, parameters: Parameters, batch: Batch) -> Pairwise: ...
 
     def scores(self, predictions: Tensor, batch: Batch) -> Tensor:
         """What each example adds to the K sums that the metric is made of, (E, B, K)."""
@@ -111,6 +126,11 @@ def mean(sums: Tensor) -> Tensor:
     tensor([0.5000])
     """
     return sums[..., 0] / sums[..., 1]
+
+
+def at_once(task: Task, usual: int) -> int:
+    """How many examples, over all replicas, are evaluated at once: a task with large examples has an `at_once`."""
+    return getattr(task, "at_once", usual)
 
 
 Make = Callable[[str, torch.device], Task]

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .. import __version__, tasks
+from .. import __version__, chain, tasks
+from ..objectives import MEAN_FIELD_ITERATIONS
 from ..recipe import Recipe
 from ..tasks import Batch, Parameters, Task
 from . import optimizers, tensors
@@ -22,9 +23,12 @@ FORMAT = "equipoise model 1"
 class Model:
     """What `train` hands to `done`, put to use: a stack of one."""
 
-    def __init__(self, recipe: Recipe, parameters: Parameters, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, recipe: Recipe, parameters: Parameters, device: torch.device | str = "cpu", task: Task | None = None
+    ) -> None:
+        """With `task`, the recipe's own if it is there already: making one reads its data."""
         self.recipe, self.parameters = recipe, parameters
-        self.task: Task = tasks.load(recipe.task, recipe.net, device)
+        self.task: Task = task or tasks.load(recipe.task, recipe.net, device)
         replica = Replica(recipe, depth=len(phases(recipe)))
         optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
         one = {name: x[None] for name, x in parameters.items()}
@@ -41,6 +45,20 @@ class Model:
     def predict_batch(self, batch: Batch) -> Tensor:
         """The same for a batch that the task has laid out, replicas (one) first."""
         return self._stack.predict(self._stack.parameters, batch)
+
+    @torch.no_grad()
+    def log_marginals_batch(self, batch: Batch) -> Tensor:
+        """How likely each label is at each position of a batch of chains, in logarithms, (1, B, L, M).
+
+        By the scores in balance: exact marginals; those of mean field for a model that was trained on them; and for a
+        net alone its softmax.
+        """
+        ((objective, part, unary, pairwise, _),) = self._stack._balanced(self._stack.parameters, batch)
+        if objective == "unary":
+            return unary.log_softmax(-1)
+        if objective == "mean_field":
+            return chain.mean_field(unary, pairwise, part.lengths, iterations=MEAN_FIELD_ITERATIONS)
+        return chain.log_marginals(unary, pairwise, part.lengths)
 
     def evaluate(self, examples: Sequence[int] | Tensor) -> float:
         """The task's metric on these examples."""
@@ -66,9 +84,9 @@ class Model:
             raise BadFileError(f"{path} is damaged: {error}") from error
         if task is not None and recipe.task != task:
             raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
-        wanted = tasks.load(recipe.task, recipe.net, device).init(torch.Generator())
-        wanted |= dict.fromkeys((*SCALES, ALPHA), torch.zeros(()))
+        made = tasks.load(recipe.task, recipe.net, device)
+        wanted = made.init(torch.Generator()) | dict.fromkeys((*SCALES, ALPHA), torch.zeros(()))
         for name, x in wanted.items():
             if name not in parameters or parameters[name].shape != x.shape:
                 raise BadFileError(f"{path} is of another net: {name} is not as this version has it")
-        return Model(recipe, parameters, device)
+        return Model(recipe, parameters, device, made)

@@ -4,8 +4,8 @@ A stack holds runs that share net, optimiser and batch size, and may differ in e
 loss and the form of the scaling are one `Group`, a slice of the stack; for all groups of one loss the CRF is one call.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from .. import scaling
 from ..scaling import learned
-from ..scaling.method import leading
+from ..scaling.method import leading, multiply
 from ..tasks import Batch, Parameters, Split, Task
+from ..tasks.task import Pairwise, at_once
 from .optimizers import Optimizer, fresh
 from .phases import kind, method
 from .replica import Replica
@@ -28,7 +29,7 @@ ALPHA = "scaling.alpha"
 """Comes with a replica's parameters, and is not trained: the factor of the unary part."""
 
 EXAMPLES_AT_ONCE = 65536
-"""In evaluation, over all replicas: enough to keep a device busy."""
+"""In evaluation, over all replicas: enough to keep a device busy, unless the task says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class Stack:
     def losses(self, parameters: Parameters, batch: Batch) -> Tensor:
         """The mean loss of each replica over its examples of the batch, penalties included, (E,)."""
         means = []
-        for objective, part, u, w, penalty in self._balanced(parameters, batch):
+        for objective, part, u, w, penalty in self._balanced(parameters, replace(batch, learning=True)):
             each = self.task.energy.losses(objective, u, w, part) + penalty  # (e, B)
             means.append((each * part.weights).sum(-1) / part.weights.sum(-1).clamp(min=1))
         return torch.cat(means)
@@ -210,23 +211,37 @@ class Stack:
         parts = self._balanced(parameters, batch)
         return torch.cat([self.task.energy.predict(objective, u, w, part) for objective, part, u, w, _ in parts])
 
-    def _balanced(self, parameters: Parameters, batch: Batch) -> Iterator[tuple[str, Batch, Tensor, Tensor, Tensor]]:
+    def _balanced(self, parameters: Parameters, batch: Batch) -> Iterator[tuple[str, Batch, Tensor, Pairwise, Tensor]]:
         """Scores in balance, with penalties, for all replicas of one objective at a time: the CRF is one call for them.
 
         Groups are sorted by objective, so the replicas of one are neighbours.
         """
-        unary, pairwise = self.unary(parameters, batch), self.task.pairwise(parameters, batch)
-        energy = self.task.energy
-        for objective, groups in groupby(self.groups, key=lambda group: group.objective):
-            parts = []
+        unary, energy = self.unary(parameters, batch), self.task.energy
+        for objective, same in groupby(self.groups, key=lambda group: group.objective):
+            groups = list(same)
+            where = slice(groups[0].members.start, groups[-1].members.stop)
+            part, u = batch.of(where), unary[where]
+            alone = batch.learning and objective == "unary"  # then nobody asks for the pairwise part
+            w = None if alone else self._pairwise(self._of(parameters, where), part)
+            factors, penalties = [], []
             for group in groups:
-                u, w = unary[group.members], pairwise[group.members]
-                norms = energy.norms(u, w, batch.of(group.members))
-                penalty = leading(group.method.penalty_of(norms), 2).expand(len(u), batch.examples.shape[1])
-                parts.append((*energy.scaled(u, w, *group.factors(parameters, norms)), penalty))
-                stop = group.members.stop
-            u, w, penalty = (x[0] if len(x) == 1 else torch.cat(x) for x in zip(*parts, strict=True))
-            yield objective, batch.of(slice(stop - len(u), stop)), u, w, penalty
+                own = slice(group.members.start - where.start, group.members.stop - where.start)
+                norms = energy.norms(u[own], None if w is None else w[own], part.of(own))
+                size = len(u[own]), batch.examples.shape[1]
+                factors.append([leading(x, 2) for x in group.factors(parameters, norms)])
+                penalties.append(leading(group.method.penalty_of(norms), 2).expand(size))
+            a, b = (_rows(each) for each in zip(*factors, strict=True))
+            u, w = (multiply(a, u), None) if w is None else energy.scaled(u, w, a, b)
+            yield objective, part, u, w, _rows(penalties)
+
+    def _of(self, parameters: Parameters, where: slice) -> Parameters:
+        """Those of some replicas, as views: what a net moves in place, it moves for the stack."""
+        everyone = where == slice(0, len(self.replicas))  # a view would cost a copy of each gradient
+        return parameters if everyone else {name: x[where] for name, x in parameters.items()}
+
+    def _pairwise(self, parameters: Parameters, batch: Batch) -> Pairwise:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            return self.task.pairwise(parameters, batch)
 
     @torch.no_grad()
     def search(self, subset: list[Tensor]) -> None:
@@ -237,19 +252,27 @@ class Stack:
                 continue
             total = torch.zeros(())
             grid = group.method.grid[:, None].expand(-1, group.members.stop - group.members.start)
-            parameters = {name: x[group.members] for name, x in self.parameters.items()}
+            one = torch.ones_like(grid[0])
+            parameters = self._of(self.parameters, group.members)
             for batch in self.batches(subset[group.members]):
-                u, w = self._net(parameters, batch), self.task.pairwise(parameters, batch)
-                tried = leading(grid, 1 + u.ndim) * u  # (G, e, B, ...)
-                total = total + (energy.losses(group.objective, tried, w, batch) * batch.weights).sum(-1)
+                u, w = self._net(parameters, batch), self._pairwise(parameters, batch)
+                u, w = energy.scaled(u, w, one, one)
+                tried = energy.tried(group.objective, u, w, grid, batch)  # (G, e, B)
+                total = total + (tried * batch.weights).sum(-1)
             group.method.choose(partial(_answer, total))
 
     def batches(self, examples: list[Tensor]) -> Iterator[Batch]:
         """Examples of each replica, a share at a time, filled up with -1."""
         table = torch.nn.utils.rnn.pad_sequence(examples, batch_first=True, padding_value=-1)
-        size = min(max(EXAMPLES_AT_ONCE // len(examples), 32), 512)
+        size = min(max(at_once(self.task, EXAMPLES_AT_ONCE) // len(examples), 32), 512)
         for part in table.split(size, 1):
             yield self.task.batch(part.to(self.device), self.task.room(part))
+
+
+def _rows(each: Sequence[Tensor]) -> Tensor:
+    """What several groups say of their replicas, (e, 1) or (e, B), as one: (E, 1), or (E, B) where one says so."""
+    width = max(x.shape[1] for x in each)
+    return each[0] if len(each) == 1 else torch.cat([x.expand(-1, width) for x in each])
 
 
 def _answer(losses: Tensor, grid: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ class Stepper:
         self.total, self.count = torch.zeros(2, e, device=stack.device)
         size = stack.replicas[0].recipe.batch_size if stack.replicas else 0
         self.examples = torch.full((e, size), -1, device=stack.device)
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.room = -1
+        self.graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, orders: list[Tensor]) -> None:
         """An epoch: batches of each replica's examples in the order given; who has fewer waits at the end."""
@@ -35,21 +36,21 @@ class Stepper:
         size = self.examples.shape[1]
         table = torch.nn.utils.rnn.pad_sequence(orders, batch_first=True, padding_value=-1)
         table = torch.nn.functional.pad(table, (0, -table.shape[1] % size), value=-1)
-        rooms = [self.stack.task.room(batch) for batch in table.split(size, 1)]
+        batches = table.to(self.stack.device).split(size, 1)
         if self.stack.device.type == "cuda":
-            rooms = [max(rooms)] * len(rooms)  # so that one graph serves all
-        for batch, room in zip(table.to(self.stack.device).split(size, 1), rooms, strict=True):
-            self._advance(batch, room)
-
-    def _advance(self, batch: Tensor, room: int) -> None:
-        if self.stack.device.type != "cuda":
+            self._make_room(self.stack.task.room(table.unflatten(1, (-1, size))))
+        for batch, here in zip(batches, table.split(size, 1), strict=True):
             self.examples.copy_(batch)
-            self._step(room)
-            return
-        if room not in self.graphs:
-            self.graphs[room] = self._record(room)
-        self.examples.copy_(batch)
-        self.graphs[room].replay()
+            if self.graph is None:
+                self._step(self.stack.task.room(here))
+            else:
+                self.graph.replay()
+
+    def _make_room(self, room: int) -> None:
+        """Record a step that has room for every batch of the epoch; one recorded before serves if it has."""
+        if room > self.room:
+            self.room, self.graph = room, None  # the old one's memory is free before the new one wants as much
+            self.graph = self._record(room)
 
     def mean_losses(self) -> list[float]:
         """Over the batches of the last epoch, each counted once."""
