@@ -11,7 +11,9 @@ from equipoise.training.replica import Replica
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="+", help="tuning-adam, finals-adam, the same with sgd, or names of tables and figures")
+    parser.add_argument(
+        "what", nargs="+", help="tuning-adam, finals-adam, the same with sgd, or names of tables and figures"
+    )
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--task", default="ocr")
     parser.add_argument("--device", default="cuda")
