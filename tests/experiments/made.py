@@ -27,7 +27,7 @@ def as_the_paper(recipe: Recipe) -> float:
     value = PAPERS[recipe.scheme] - (0.1 if recipe.optimizer == "sgd" else 0.0)
     if recipe.scheme == "joint" and recipe.net == "default" and recipe.optimizer == "adam":
         value += 0.7 - 0.175 * (np.log2(recipe.alpha) + 2) ** 2  # best at 1/4, and 0.7 lower at 1
-        value -= 0.5 * np.log10(recipe.learning_rates[0] / 1e-3) ** 2
+        value -= 0.5 * np.log10(recipe.learning_rates[0] / 1e-3) ** 2 * (recipe.alpha == 1.0)
     return float(value)
 
 

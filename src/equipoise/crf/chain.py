@@ -120,7 +120,9 @@ class ChainCRF(nn.Module):
         if rule == "map":
             labels, _ = chain.decode(*energy)
         elif rule in ("marginal", "mean_field"):
-            log_p = chain.log_marginals(*energy) if rule == "marginal" else chain.mean_field(*energy)
+            iterations = objectives.MEAN_FIELD_ITERATIONS  # as many as the loss learned through
+            exact = rule == "marginal"
+            log_p = chain.log_marginals(*energy) if exact else chain.mean_field(*energy, iterations=iterations)
             labels = torch.where(positions(unary, kept.lengths), log_p.argmax(-1), IGNORE)
         else:
             raise ValueError(f"rule must be 'map', 'marginal' or 'mean_field', got {rule!r}")

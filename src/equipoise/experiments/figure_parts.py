@@ -1,10 +1,8 @@
 """The tests of claims about figures: the factor alpha, the ratio over training, the range of learning rates."""
 
-from dataclasses import replace
-
 import numpy as np
 
-from . import courses, figures, tables
+from . import courses, figures
 from .statistics import ENOUGH
 from .sweeps import fraction, levels, sweep, tolerated
 from .verdicts import Evidence, Part, as_good, better
@@ -17,45 +15,48 @@ FAILS = 1.0
 """Points below its best by which training with a bad alpha is called failed."""
 
 
-def alphas(evidence: Evidence, metric: str = "test") -> dict[float, float]:
-    """The points of Figure 1a that were run."""
-    curve = evidence.figure("figure1a").curves[0]
-    points = levels(sweep(curve.recipes, evidence.results, metric))
+def alphas(evidence: Evidence, curve: int = 0, metric: str = "test") -> dict[float, float]:
+    """The points of a curve of Figure 1a that were run."""
+    points = levels(sweep(evidence.figure("figure1a").curves[curve].recipes, evidence.results, metric))
     return {alpha: mean for alpha, mean in points.items() if alpha is not None}
 
 
-def best_alpha(evidence: Evidence) -> float | None:
-    """The factor other than 1 with the best mean on validation examples, if every point of Figure 1a was run."""
-    means = alphas(evidence, "valid")
+def best_alpha(evidence: Evidence, curve: int = 0) -> float | None:
+    """The factor other than 1 with the best mean on validation examples, if every point of the curve was run."""
+    means = alphas(evidence, curve, "valid")
     if set(means) != set(figures.ALPHAS):
         return None
     return max((alpha for alpha in means if alpha != 1.0), key=lambda alpha: means[alpha])
 
 
 def sweet_spot(evidence: Evidence) -> list[Part]:
-    alpha = best_alpha(evidence)
-    if alpha is None:
-        return [Part("against stage", None), Part("against alpha = 1", None)]
-    recipe = tables.setting(evidence.task, "marginal", "joint", known=evidence.known)
-    best, plain = (tables.runs(replace(recipe, alpha=a), evidence.seeds, evidence.folds) for a in (alpha, 1.0))
-    side = (f"joint (alpha = {fraction(alpha)})", best)
-    return [
-        as_good(evidence, "against stage", side, ("stage", evidence.runs("marginal", "stage"))),
-        better(evidence, "against alpha = 1", side, ("joint (alpha = 1)", plain)),
-    ]
+    parts = []
+    for number, curve in enumerate(evidence.figure("figure1a").curves):
+        alpha = best_alpha(evidence, number)
+        names = f"{curve.label}, against stage", f"{curve.label}, against alpha = 1"
+        if alpha is None:
+            parts += [Part(name, None) for name in names]
+            continue
+        best = f"joint (alpha = {fraction(alpha)})", curve.recipes[alpha]
+        stage = "stage", evidence.runs("marginal", "stage")
+        parts.append(as_good(evidence, names[0], best, stage))
+        parts.append(better(evidence, names[1], best, ("joint (alpha = 1)", curve.recipes[1.0])))
+    return parts
 
 
 def extremes(evidence: Evidence) -> list[Part]:
-    means = alphas(evidence)
     parts = []
-    for alpha, name in ((min(figures.ALPHAS), "smallest alpha"), (max(figures.ALPHAS), "largest alpha")):
-        if alpha not in means:
-            parts.append(Part(name, None))
-            continue
-        drop = max(means.values()) - means[alpha]
-        what = f"{means[alpha]:.2f}" if np.isfinite(drop) else "runs that failed"
-        sentence = f"{what} at alpha = {fraction(alpha)}, {max(means.values()):.2f} at the best"
-        parts.append(Part(name, drop >= FAILS, sentence, drop - FAILS))
+    for number, curve in enumerate(evidence.figure("figure1a").curves):
+        means = alphas(evidence, number)
+        for alpha, which in ((min(figures.ALPHAS), "smallest"), (max(figures.ALPHAS), "largest")):
+            name = f"{curve.label}, {which} alpha"
+            if alpha not in means:
+                parts.append(Part(name, None))
+                continue
+            drop = max(means.values()) - means[alpha]
+            what = f"{means[alpha]:.2f}" if np.isfinite(drop) else "runs that failed"
+            sentence = f"{what} at alpha = {fraction(alpha)}, {max(means.values()):.2f} at the best"
+            parts.append(Part(name, drop >= FAILS, sentence, drop - FAILS))
     return parts
 
 

@@ -20,10 +20,9 @@ def figure_blocks(figure: Figure, name: str, results: Results, svg: str | None) 
     if max(map(sum, whole)) < 2:
         return []
     xs = list(figure.curves[0].recipes)
-    if len(figure.curves) == 1:
-        curve = figure.curves[0]
-        header: tuple[str, ...] = (figure.x, curve.label, "runs")
-        rows: list[tuple[str, ...]] = [(_x(x), *_point(found[curve.label][x])) for x in xs]
+    if len(xs) > len(figure.curves):
+        header = (figure.x, *(part for curve in figure.curves for part in (curve.label, "runs")))
+        rows = [(_x(x), *(part for curve in figure.curves for part in _point(found[curve.label][x]))) for x in xs]
     else:
         header = (figure.x, *(_x(x) for x in xs))
         rows = [(curve.label, *("\n".join(_point(found[curve.label][x])) for x in xs)) for curve in figure.curves]
