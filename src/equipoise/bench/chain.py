@@ -146,8 +146,19 @@ def measure(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) ->
     return times
 
 
-def run(device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZES) -> Iterator[Report]:
-    """Measure everything, giving the report so far after every question and size."""
+def run(
+    device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZES, against: tuple[str, ...] = ()
+) -> Iterator[Report]:
+    """Measure everything, giving the report so far after every question and size.
+
+    `against` names the peers; all that can be imported if none are named. Peers leave their data in the caches, so
+    ratios to one of them alone are not those of a run with all.
+    """
+    known = importable()
+    unknown = [peer for peer in against if peer not in known]
+    if unknown:
+        raise ValueError(f"no peer {unknown[0]!r} is installed; have {', '.join(known)}")
+    peers = [peer for peer in known if not against or peer in ("equipoise", *against)]
     name = platform.processor() or platform.machine()
     if device == "cuda":
         name = torch.cuda.get_device_name()
@@ -157,17 +168,23 @@ def run(device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZ
         s = scores(size, device)
         exact = truth(s)
         for question in QUESTIONS:
-            report.rows += _compare(question, size, s, exact, seconds, wait)
+            report.rows += _compare(question, size, s, exact, seconds, wait, peers)
             report.load_after = os.getloadavg()[0]
             yield report
 
 
 def _compare(
-    question: str, size: Size, s: Scores, exact: dict[str, Tensor], seconds: float, wait: Callable[[], None]
+    question: str,
+    size: Size,
+    s: Scores,
+    exact: dict[str, Tensor],
+    seconds: float,
+    wait: Callable[[], None],
+    peers: list[str],
 ) -> list[Row]:
     calls: dict[str, Call] = {}
     rows = []
-    for name in importable():
+    for name in peers:
         try:
             answers = PEERS[name][1](s)
         except MemoryError as failure:

@@ -25,7 +25,7 @@ from .scoring import Weigh
 CPU = torch.device("cpu")  # said each time, since another may be the default
 CHUNKS = 32  # the most that sequences with one matrix are divided into: each chunk keeps sums of its own
 CHUNK_STEPS = 128  # the fewest positions in a chunk, so that preparing its matrix is not what takes the time
-WORTH_THREADS = 2_000_000  # multiplications, a quarter of a millisecond: to wake a thread takes half of that
+WORTH_THREADS = 500_000  # multiplications; with fewer, to wake a thread takes longer than the work
 PASSES = {"forward": 1, "decode": 1}  # over the matrices, for each position; else at least 2
 NOTHING = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # what the gradient of a loss needs to know before
 

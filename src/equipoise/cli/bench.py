@@ -20,6 +20,7 @@ def bench(
     /,
     device: Literal["cpu", "cuda"] = "cpu",
     seconds: float = 1.0,
+    against: tuple[str, ...] = (),
     json_to: Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")] = None,
 ) -> None:
     """Measure speed and error beside every peer that is installed, all in one run.
@@ -28,6 +29,7 @@ def bench(
         what: What to measure.
         device: Where.
         seconds: How long each peer may take for one question at one size.
+        against: Only these peers of the chain, as pytorch-crf; all that are installed if none are named.
         json_to: Also write the report to this file.
     """
     console = Console()
@@ -35,7 +37,9 @@ def bench(
         _training(console, device, json_to)
         return
     steps = len(chain_bench.SIZES) * len(QUESTIONS) if what == "chain" else gaussian_bench.steps(device)
-    reports = chain_bench.run(device, seconds) if what == "chain" else gaussian_bench.run(device, seconds)
+    reports = (
+        chain_bench.run(device, seconds, against=against) if what == "chain" else gaussian_bench.run(device, seconds)
+    )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task(f"bench {what} on {device}", total=steps)
         for so_far in reports:
