@@ -1,31 +1,49 @@
 #!/usr/bin/env bash
-# What is run on a machine with a GPU: the tests that need one, then the benchmarks; results go to the folder given.
+# What is run on a machine with a GPU: the tests that need one, and the benchmarks; results go to the folder given.
+#
+#     benchmarks/h200.sh OUT [tests] [device] [chain] [gaussian] [training]      everything, if nothing is named
+#
 # Needs torch with CUDA, Triton and pytest there, and the peers to be compared with.
 set -u
 out=${1:?a folder for results}
+shift
+[ $# -gt 0 ] || set -- tests device chain gaussian training
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
-python3 -m pytest -q -p no:cacheprovider tests/chain/test_gpu.py tests/gaussian/test_gpu.py tests/nets/test_tagger.py 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt"
-python3 - "$out" <<'PYTHON'
+
+measure_device() {
+    python3 - "$out" <<'PYTHON'
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from equipoise.bench import chain, device
+from equipoise.bench import device
 
-out = Path(sys.argv[1])
 rows = device.run()
 for r in rows:
     print(f"{r.name:28} {r.question:24} {r.microseconds:9.1f} us   floors {r.byte_floor:8.2f} {r.step_floor:8.1f}")
-(out / "device.json").write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
+(Path(sys.argv[1]) / "device.json").write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
+PYTHON
+}
+
+measure_chain() {
+    python3 - "$out" <<'PYTHON'
+import json
+import sys
+from pathlib import Path
+
+from equipoise.bench import chain
+
 for report in chain.run("cuda", seconds=0.5):
-    (out / "chain.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
+    (Path(sys.argv[1]) / "chain.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
 for r in report.rows:
     figures = (f"{x:10.3g}" for x in (r.milliseconds, r.times_slower, r.error) if x is not None)
     print(f"{r.size:16} {r.question:11} {r.peer:13}", *figures, r.note[:60])
 PYTHON
-python3 -m equipoise.bench.gaussian --device cuda --json "$out/gaussian.json"
-python3 - "$out" <<'PYTHON'
+}
+
+measure_training() {
+    python3 - "$out" <<'PYTHON'
 import json
 import sys
 from pathlib import Path
@@ -34,3 +52,15 @@ from equipoise.bench import training
 
 (Path(sys.argv[1]) / "training.json").write_text(json.dumps(training.report("cuda").to_json(), indent=1) + "\n")
 PYTHON
+}
+
+for what in "$@"; do
+    case $what in
+    tests) python3 -m pytest -q -m gpu -p no:cacheprovider tests 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt" ;;
+    device) measure_device ;;
+    chain) measure_chain ;;
+    gaussian) python3 -m equipoise.bench.gaussian --device cuda --json "$out/gaussian.json" ;;
+    training) measure_training ;;
+    *) echo "no such part: $what" >&2; exit 2 ;;
+    esac
+done
