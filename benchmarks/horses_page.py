@@ -1,0 +1,57 @@
+"""The page of horses: a net alone, joint training and learned scaling on one fold, and where they differ.
+
+    python benchmarks/horses_page.py docs/horses.html [--models FOLDER] [--device cuda] [--net default] [--fold 0]
+
+Models that lie in the folder already are not trained again, so they may come from another machine: there,
+`--train-only` makes them, which needs no Pillow.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from equipoise.experiments import tables
+from equipoise.tasks import Parameters
+from equipoise.training import Model, Run, train
+
+SCHEMES = {"unary": "unary", "joint": "joint", "balanced": "learned"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--net", default="default")
+    parser.add_argument("--fold", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--train-only", action="store_true")
+    options = parser.parse_args()
+    files = {who: options.models / f"horses-{who}.safetensors" for who in SCHEMES}
+    recipes = {
+        replace(
+            tables.setting("horses", "marginal", scheme),
+            net=options.net,
+            fold=options.fold,
+            max_epochs=options.epochs,
+        ): who
+        for who, scheme in SCHEMES.items()
+        if not files[who].exists()
+    }
+
+    def keep(run: Run, parameters: Parameters) -> None:
+        who = recipes[run.recipe]
+        options.models.mkdir(parents=True, exist_ok=True)
+        Model(run.recipe, parameters).save(files[who])
+        print(f"{who}: {100 * run.test:.1f} % on the test fold after {run.epochs} epochs", flush=True)
+
+    if recipes:
+        train(list(recipes), device=options.device, done=keep)
+    if not options.train_only:
+        from equipoise.cli.gallery import gallery
+
+        gallery(files, options.out)
+
+
+if __name__ == "__main__":
+    main()
