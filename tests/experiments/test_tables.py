@@ -190,6 +190,7 @@ def test_a_point_that_came_to_nothing_once_gives_way_to_the_next_best() -> None:
     assert choices_from([*first, well], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 4.0
     for lost in (replace(well, valid=0.08), replace(well, failed="diverged", valid=math.nan)):
         assert choices_from([*first, lost], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 2.0
+        assert {recipe.alpha for recipe in final_runs("ocr", "adam", [*first, lost])} == {2.0, 1.0, 0.5}
 
 
 def test_settings_do_not_mix() -> None:

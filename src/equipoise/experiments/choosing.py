@@ -64,8 +64,7 @@ def choices_from(
             if not best:
                 continue
             rounds = FINAL if all(_of(point, FINAL, done) for point in best) else FIRST
-            sound = [point for point in best if not _diverges(point, done)] or best
-            choice = tuning.choose(sound, [kept for point in sound for kept in _of(point, rounds, done)])
+            choice = tuning.choose(best, [kept for point in best for kept in _of(point, rounds, done)])
             every = tuning.choose(tried, [kept for point in tried for kept in _of(point, FIRST, done)])
             if choice is not None and every is not None:
                 found[setting.key] = choice | {"tried": len(tried), "worst": every["worst"], "grid": len(points)}
@@ -73,12 +72,16 @@ def choices_from(
 
 
 def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record], partial: bool) -> list[Recipe]:
-    """The best points by their first runs; none if the grid was not run to the end, unless `partial`."""
+    """The best points by their first runs, none of which came to nothing, unless there are no others.
+
+    None if the grid was not run to the end, unless `partial`.
+    """
     points = tuning.grid(setting, tables.BASES[setting.task])
     means = {point: tuning.mean_valid(runs) for point in points if (runs := _of(point, FIRST, done))}
     if len(means) < len(points) and not partial:
         return []
-    return sorted(means, key=lambda point: -means[point])[:FINALISTS]
+    sound = [point for point in means if not _diverges(point, done)] or list(means)
+    return sorted(sound, key=lambda point: -means[point])[:FINALISTS]
 
 
 def _diverges(point: Recipe, done: Mapping[Recipe, Record]) -> bool:
