@@ -50,5 +50,9 @@ NOTES = {
         "rate leaves undone."
     ),
     "ocr/rates": "Two seeds of nine folds a point.",
-    "ocr/online": "Two seeds of nine folds a point.",
+    "ocr/online": (
+        "Two seeds of nine folds a point. Of all 1,148 runs of online in the records, 1,116 end with the factor they "
+        "started with. Where the net is farthest from having found its own size, at a learning rate of 1e-4, all 18 "
+        "moved, and gained 0.3 points (the figure `rates`)."
+    ),
 }
