@@ -1,4 +1,4 @@
-"""How many hidden units the chunker's linear net gets, by F1 on validation sentences of the net alone and of joint training.
+"""How many hidden units the chunker's linear net gets: by validation F1, of the net alone and of joint training.
 
     python benchmarks/hidden_size.py results/runs.jsonl [--device cuda] [--precision bfloat16]
 
