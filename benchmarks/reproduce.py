@@ -4,7 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
-from equipoise.experiments import choosing, figures, runner, tables
+from equipoise.experiments import catalogue, runner
 from equipoise.experiments.store import Store
 from equipoise.training.replica import Replica
 
@@ -36,15 +36,7 @@ def main() -> None:
             raise KeyboardInterrupt
 
     for name in options.what:
-        kind, _, optimizer = name.partition("-")
-        if kind == "tuning":
-            recipes = choosing.first_runs(options.task, optimizer)
-        elif kind == "finals":
-            recipes = choosing.final_runs(options.task, optimizer, store.records())
-        else:
-            make = (tables.TABLES | figures.FIGURES)[name]
-            known = choosing.choices_from(store.records(), options.task)
-            recipes = make(options.task, known, seeds=range(options.seeds)).recipes
+        recipes = catalogue.recipes(name, options.task, store, anew=True, seeds=range(options.seeds))
         start = time.monotonic()
         count = runner.run(
             recipes,

@@ -1,8 +1,28 @@
 """Settings for all tests: examples are drawn from a fixed seed, and a slow shared machine is no failure."""
 
+import sys
+from collections.abc import Callable
+
 import hypothesis
+import pytest
 import torch
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=40, derandomize=True)
 hypothesis.settings.load_profile("default")
 torch.set_num_threads(1)  # tests run in two processes
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs `equipoise` with these arguments in this process, and returns its exit code."""
+    from equipoise import cli
+
+    def run(*args: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["equipoise", *map(str, args)])
+        try:
+            cli.main()
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    return run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise import cli, tasks
+from equipoise import tasks
 from equipoise.data import ocr
 from equipoise.experiments import tables
 from equipoise.experiments.store import Store
@@ -27,20 +27,11 @@ class FewWords(OCR):
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Run a command in this process; the exit code."""
+def call(command: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """`command`, on data that is small enough for a test."""
     monkeypatch.setitem(tasks.TASKS, "ocr", FewWords)
     monkeypatch.setitem(tables.BASES, "ocr", replace(tables.BASES["ocr"], subset=50, stop=3))
-
-    def run(*args: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["equipoise", *map(str, args)])
-        try:
-            cli.main()
-        except SystemExit as end:
-            return int(end.code or 0)
-        return 0
-
-    return run
+    return command
 
 
 def test_train_writes_a_model_that_predict_reads(

@@ -1,7 +1,6 @@
 """`train` and `predict` for chunking, as a user calls them, on a made-up corpus."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from seqeval.metrics import f1_score, precision_score, recall_score
 from tasks.corpus import TEST, write
 
-from equipoise import cli, tasks
+from equipoise import tasks
 from equipoise.data import conll
 from equipoise.experiments import tables
 from equipoise.recipe import Recipe
@@ -27,21 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Call:
-    """Run a command in this process; the exit code."""
+def call(command: Call, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Call:
+    """`command`, on data that is small enough for a test."""
     monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setitem(tables.BASES, "chunking", replace(tables.BASES["chunking"], batch_size=8, subset=20))
-
-    def run(*args: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["equipoise", *map(str, args)])
-        try:
-            cli.main()
-        except SystemExit as end:
-            return int(end.code or 0)
-        return 0
-
-    return run
+    return command
 
 
 @pytest.fixture

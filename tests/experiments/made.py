@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.experiments import figures, report, tables
+from equipoise.experiments import catalogue, figures, tables
 from equipoise.experiments.statistics import Results
 from equipoise.experiments.store import Record
 from equipoise.recipe import Recipe
@@ -93,5 +93,5 @@ class OnDemand(Results):
 
 def everything(task: str = "ocr", **which: Any) -> list[Recipe]:
     """All recipes of all tables and figures, with nothing tuned."""
-    makers = [(tables.TABLES | figures.FIGURES)[name] for name in report.names(task)]
+    makers = [(tables.TABLES | figures.FIGURES)[name] for name in catalogue.names(task)]
     return list(dict.fromkeys(recipe for make in makers for recipe in make(task, {}, **which).recipes))

@@ -12,7 +12,7 @@ import pytest
 from experiments.checked import check
 from experiments.made import as_the_paper, everything, record, records
 
-from equipoise.experiments import drawing, figures, page, paper, report, tables, tuning
+from equipoise.experiments import catalogue, drawing, figures, page, paper, report, tables, tuning
 from equipoise.experiments.claims import CLAIMS
 from equipoise.experiments.document import Command, Grid, Heading, Items, Picture, Text, to_markdown
 from equipoise.experiments.report import Options
@@ -51,7 +51,7 @@ def html(folder: Path) -> str:
 
 def test_every_cell_of_every_table_is_there_with_the_papers(made: list[Record], text: str, html: str) -> None:
     results = Results(made)
-    for name in set(report.names("ocr")) & set(tables.TABLES):
+    for name in set(catalogue.names("ocr")) & set(tables.TABLES):
         section = text.split(f"(`{name}`)")[1].split("\n### ")[0]
         for (row, column), cell in tables.TABLES[name]("ocr", {}, folds=FOLDS).cells.items():
             summary = summarize(cell.recipes, results)
@@ -86,7 +86,7 @@ def test_cells_far_from_the_papers_are_marked(text: str) -> None:
 
 def test_how_it_was_run_and_how_to_run_it_again(made: list[Record], text: str) -> None:
     assert f"| Handwritten words | a device | float32 | 0.1.0 | {len(made):,} | 0 | " in text
-    for name in report.names("ocr"):
+    for name in catalogue.names("ocr"):
         assert f"```sh\nequipoise reproduce {name} --task ocr\n```" in text
     assert text.endswith("## What was not run\n\n- chunking: nothing was\n- horses: nothing was\n")
 

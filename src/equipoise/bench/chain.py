@@ -10,7 +10,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__, chain, objectives
+from .measurements import Measurements
 from .peers import PEERS, QUESTIONS, Call, Scores, importable
 
 
@@ -47,22 +48,8 @@ class Row:
 
 
 @dataclass
-class Report:
-    device: str
-    torch: str
-    threads: int
-    version: str
-    load_before: float
-    load_after: float = 0.0
+class Report(Measurements):
     rows: list[Row] = field(default_factory=list)
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs were at work: then trust ratios of several only, and measure again."""
-        return self.device.startswith("cpu") and self.load_before > 0.5
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "busy": self.busy}
 
 
 def scores(size: Size, device: str, dtype: torch.dtype = torch.float32) -> Scores:

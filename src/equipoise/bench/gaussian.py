@@ -16,9 +16,8 @@ import os
 import platform
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +26,7 @@ from .. import __version__, gaussian
 from .chain import measure
 from .gaussian_limits import floor, on_device, peak, rates
 from .gaussian_peers import PEERS, Question, Size, answer, importable, question
+from .measurements import Measurements
 from .peers import Call
 
 HEADINGS = ("system", "peer", "ms", "x slower", "residual", "gradient", "memory", "device ms", "floor ms")
@@ -54,24 +54,10 @@ class Row:
 
 
 @dataclass
-class Report:
-    device: str
-    torch: str
-    threads: int
-    version: str
-    load_before: float
+class Report(Measurements):
+    rows: list[Row] = field(default_factory=list)
     bandwidth: float = 0.0  # bytes a second
     operations: float = 0.0  # a second
-    load_after: float = 0.0
-    rows: list[Row] = field(default_factory=list)
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs were at work: then trust ratios of several only, and measure again."""
-        return self.device.startswith("cpu") and self.load_before > 0.5
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "busy": self.busy}
 
     def table(self) -> list[tuple[str, ...]]:
         """As it is shown: headings, then rows, without the columns that nobody filled in."""

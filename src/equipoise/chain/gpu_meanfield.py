@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from . import meanfield, triton_meanfield
-from .triton_launch import WARPS
-from .triton_launch import _sharing as sharing
+from .triton_launch import WARPS, sharing
 
 MOST_LABELS = 64  # two matrices and the gradient of one fill the registers of a program
 

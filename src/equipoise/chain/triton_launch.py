@@ -52,7 +52,7 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     few = pairwise[:-2] if len(pairwise) <= len(unary) else pairwise[:-3]
     edges = pairwise[-3] if len(pairwise) > len(unary) else 1
     own = torch.Size((*(few or [1] * len(batch)), edges, m, m))
-    inner, count, neighbours = _sharing(tuple(batch), tuple(own[:-3]))
+    inner, count, neighbours = sharing(tuple(batch), tuple(own[:-3]))
     shape = own if neighbours else torch.Size((*batch, *own[-3:]))
     sequences, per_edge, size = math.prod(batch), edges != 1, max(16, 1 << (m - 1).bit_length())
     stages = 3 if size < 128 and not per_edge else 1  # scores to come are fetched where registers allow
@@ -226,7 +226,7 @@ def _even(weight: Tensor) -> tuple[Tensor, int]:
 
 
 @functools.lru_cache
-def _sharing(batch: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, int, bool]:
+def sharing(batch: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, int, bool]:
     """(inner, count) such that sequence n has matrix n // inner % count; False if pairwise must be expanded first."""
     varies = [d for d, size in enumerate(own) if size > 1]
     if not varies:

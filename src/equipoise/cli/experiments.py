@@ -9,13 +9,12 @@ from typing import Any, Literal
 import tyro
 from rich.console import Console
 
-from ..experiments import choosing, figures, page, runner, tables, tuning
+from ..experiments import catalogue, choosing, page, runner, tables, tuning
 from ..experiments import report as report_parts
 from ..experiments.cluster import Cluster
 from ..experiments.local import Local
 from ..experiments.store import Store
 from ..experiments.writing import write_whole
-from ..recipe import Recipe
 from .progress import counting, training
 
 STORE = Path("results/runs.jsonl")
@@ -58,14 +57,14 @@ def reproduce(
     records = Store(store)
     names = _names(what, task)
     if plan:
-        recipes = [recipe for name in names for recipe in _recipes(name, task, which, records)]
+        recipes = [recipe for name in names for recipe in catalogue.recipes(name, task, records, **which)]
         wanted, missing = len({recipe.key for recipe in recipes}), len(records.missing(recipes))
         json.dump({"what": names, "wanted": wanted, "done": wanted - missing, "missing": missing}, sys.stdout)
         print()
         return
     added = 0
     for name in names:  # one after the other: what tuning finds decides what is run next
-        missing_here = records.missing(_recipes(name, task, which, records, anew=what == "all"))
+        missing_here = records.missing(catalogue.recipes(name, task, records, anew=what == "all", **which))
         if engine == "local" and workers == 1:
             with training(name) as watch:
                 added += runner.run(missing_here, records, device=device, precision=precision, watch=watch)
@@ -101,11 +100,8 @@ def report(
         Console().print(str(path))
 
 
-TUNING = ("tuning-adam", "finals-adam", "tuning-sgd", "finals-sgd")
-
-
 def _names(what: str, task: str) -> list[str]:
-    known = [*TUNING, *report_parts.names(task)]
+    known = [*catalogue.TUNING, *catalogue.names(task)]
     if what == "all":
         return known
     if what not in known:
@@ -114,16 +110,3 @@ def _names(what: str, task: str) -> list[str]:
             f"there is no {what!r}; " + (f"did you mean {near[0]}?" if near else f"have {', '.join(known)}")
         )
     return [what]
-
-
-def _recipes(name: str, task: str, which: dict[str, Any], store: Store, anew: bool = False) -> list[Recipe]:
-    """What a table, figure or round of tuning consists of, with the choices of the package, or those made `anew`."""
-    round_of_tuning, _, optimizer = name.partition("-")
-    if round_of_tuning == "tuning":
-        return choosing.first_runs(task, optimizer)
-    if round_of_tuning == "finals":
-        return choosing.final_runs(task, optimizer, store.records())
-    make: Any = tables.TABLES.get(name) or figures.FIGURES[name]
-    known = choosing.choices_from(store.records(), task) if anew else None
-    found: list[Recipe] = make(task, known, **which).recipes
-    return found

@@ -36,7 +36,7 @@ def first_runs(task: str, optimizer: str) -> list[Recipe]:
 def final_runs(task: str, optimizer: str, records: Iterable[Record]) -> list[Recipe]:
     """The best points of every grid that was run to the end."""
     done = {kept.recipe: kept for kept in records}
-    best = [point for one in tables.tuned(task, optimizer) for point in _finalists(one, done, partial=False)]
+    best = [point for one in tables.tuned(task, optimizer) for point in _finalists(one, done)]
     return [recipe for point in best for recipe in tables.runs(point, **_there(task, FINAL))]
 
 
@@ -44,12 +44,10 @@ def choices_from(
     records: Iterable[Record],
     task: str | None = None,
     optimizers: Iterable[str] = OPTIMIZERS,
-    *,
-    partial: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """The choice of every setting of a task (of all tasks), as `tuning.choices` reads it.
 
-    A setting whose grid was not run to the end is left out, unless `partial`: then the points that are whole compete.
+    A setting whose grid was not run to the end is left out.
 
     >>> choices_from([])
     {}
@@ -59,26 +57,25 @@ def choices_from(
     for one in tables.BASES if task is None else (task,):
         for setting in (setting for optimizer in optimizers for setting in tables.tuned(one, optimizer)):
             points = tuning.grid(setting, tables.BASES[one])
-            tried = [point for point in points if _of(point, FIRST, done)]
-            best = _finalists(setting, done, partial)
+            best = _finalists(setting, done)
             if not best:
                 continue
             rounds = FINAL if all(_of(point, FINAL, done) for point in best) else FIRST
             choice = tuning.choose(best, [kept for point in best for kept in _of(point, rounds, done)])
-            every = tuning.choose(tried, [kept for point in tried for kept in _of(point, FIRST, done)])
+            every = tuning.choose(points, [kept for point in points for kept in _of(point, FIRST, done)])
             if choice is not None and every is not None:
-                found[setting.key] = choice | {"tried": len(tried), "worst": every["worst"], "grid": len(points)}
+                found[setting.key] = choice | {"tried": len(points), "worst": every["worst"]}
     return found
 
 
-def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record], partial: bool) -> list[Recipe]:
+def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record]) -> list[Recipe]:
     """The best points by their first runs, none of which came to nothing, unless there are no others.
 
-    None if the grid was not run to the end, unless `partial`.
+    None if the grid was not run to the end.
     """
     points = tuning.grid(setting, tables.BASES[setting.task])
     means = {point: tuning.mean_valid(runs) for point in points if (runs := _of(point, FIRST, done))}
-    if len(means) < len(points) and not partial:
+    if len(means) < len(points):
         return []
     sound = [point for point in means if not _diverges(point, done)] or list(means)
     return sorted(sound, key=lambda point: -means[point])[:FINALISTS]

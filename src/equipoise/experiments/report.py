@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import drawing, figures, tables, tuning
+from .catalogue import names
 from .choice_section import choice_blocks
 from .claims import CLAIMS
 from .document import Block, Command, Fold, Grid, Heading, Items, Judged, Picture, Text, to_markdown
@@ -84,16 +85,6 @@ def experiments(evidence: Evidence) -> tuple[list[Table], list[Figure]]:
         [evidence.table(name) for name in tables.TABLES if name in here],
         [evidence.figure(name) for name in figures.FIGURES if name in here],
     )
-
-
-def names(task: str) -> list[str]:
-    """Of the tables and figures that there are of a task.
-
-    >>> names("horses")
-    ['unary', 'main', 'sgd', 'temperature', 'best', 'rates', 'online']
-    """
-    only = tables.ONLY | figures.ONLY
-    return [name for name in (*tables.TABLES, *figures.FIGURES) if only.get(name, task) == task]
 
 
 def _verdicts(judged: Iterable[list[Verdict]]) -> list[Block]:

@@ -108,7 +108,7 @@ def _anyhow(recipe: Recipe) -> Recipe:
 
 
 def choices() -> dict[str, dict[str, Any]]:
-    """What was chosen, by `Setting.key`: the file in the package, made by `equipoise reproduce tuning`."""
+    """What was chosen, by `Setting.key`: the file in the package, made by `equipoise report --choose`."""
     return json.loads(FILE.read_text()) if FILE.is_file() else {}
 
 

@@ -1,0 +1,260 @@
+"""The derivatives of log Z, of the marginals and of the entropy, said to autograd in closed form.
+
+    d log Z / d U_t(j)    = p_t(j)     = P(y_t = j | X)
+    d log Z / d W_t(i, j) = xi_t(i, j) = P(y_t = i, y_{t+1} = j | X)
+
+so the gradient of log Z is the marginals, the gradient of the marginals is a `transport` of mass along the chain, and
+both cost memory of order (*batch, L, M). Only where the gradient of a transport may be asked for (the third derivative
+of log Z) do we leave it to autograd to record the loops of the reference: right to any order, and rarely needed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from . import backends, compiled, reference
+from .problem import positions, spread
+from .reference import Messages
+from .scoring import score
+
+
+class LogPartition(Function):
+    """(unary, pairwise as given, lengths, labels or None, backend) -> log Z or -log P(labels), alpha.
+
+    alpha is for the backward pass only.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, backend: str
+    ) -> tuple[Tensor, Tensor]:
+        return backends.load(backend).forward(unary, spread(pairwise, unary), lengths, labels)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        unary, pairwise, lengths, labels, ctx.backend = inputs
+        ctx.save_for_backward(unary, pairwise, lengths, output[1], labels)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if weight is None:
+            return (None,) * 5
+        return *_marginals(weight, *ctx.saved_tensors, ctx.backend), None, None, None
+
+
+class Marginals(Function):
+    """(weight, unary, pairwise, lengths, alpha, labels or None, backend) -> the gradient of sum_b weight_b log Z_b.
+
+    With labels, that of sum_b weight_b (log Z_b - F_b(labels)).
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        weight: Tensor,
+        unary: Tensor,
+        pairwise: Tensor,
+        lengths: Tensor,
+        alpha: Tensor,
+        labels: Tensor | None,
+        backend: str,
+    ) -> tuple[Tensor, Tensor]:
+        matrices = spread(pairwise, unary)
+        kernel = backends.load(backend)
+        if not backends.sees_through(backend, weight):
+            kernel = reference
+            _, alpha = reference.forward(unary, matrices, lengths, labels)
+        nodes, edges = kernel.marginals(weight, unary, matrices, lengths, alpha, labels)
+        return nodes, edges.reshape(pairwise.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        weight, unary, pairwise, lengths, _alpha, labels, ctx.backend = inputs
+        ctx.save_for_backward(weight, unary, pairwise, lengths, labels)
+
+    @staticmethod
+    def backward(ctx: Any, nodes: Tensor, edges: Tensor) -> tuple[Tensor | None, ...]:
+        weight, unary, pairwise, lengths, labels = ctx.saved_tensors
+        backend = _for_backward(ctx.backend, nodes, edges)
+        matrices, edges = spread(pairwise, unary), spread(edges, unary)
+        known = backend.messages(unary, matrices, lengths)
+        mass = nodes * known.log_p.exp()  # since d p = p d log p
+        moved, gradient, expected = backend.transport(mass, edges, weight, unary, matrices, lengths, known)
+        expected = expected + (mass.sum(-1) * positions(unary, lengths)).sum(-1)
+        if labels is not None:
+            expected = expected - score(nodes, edges, lengths, labels)
+        return expected, moved, gradient.reshape(pairwise.shape), None, None, None, None
+
+
+class LogMarginals(Function):
+    """(unary, pairwise, lengths, backend) -> log p, alpha, beta; the last two are for the backward pass only."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> tuple[Tensor, ...]:
+        known = backends.load(backend).messages(unary, spread(pairwise, unary), lengths)
+        return tuple(known)  # vmap knows plain tuples only
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:3], *output)
+        ctx.backend = inputs[3]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, nodes: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
+        if nodes is None:
+            return (None,) * 4
+        unary, pairwise, lengths, *saved = ctx.saved_tensors
+        backend = _for_backward(ctx.backend, nodes)
+        matrices = spread(pairwise, unary)
+        known = _recall(backend, ctx.backend, unary, matrices, lengths, saved)
+        weight = torch.ones_like(unary[..., 0, 0])
+        moved, gradient, _ = backend.transport(nodes, None, weight, unary, matrices, lengths, known)
+        return moved, gradient.reshape(pairwise.shape), None, None
+
+
+class CrossEntropy(Function):
+    """(unary, pairwise, lengths, labels, backend) -> the mean of -log p at the labels, log p, alpha, beta.
+
+    What `LogMarginals` and a few operations on its answer would give; the commonest loss is worth its own.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, backend: str
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        loss, known = backends.load(backend).cross_entropy(unary, spread(pairwise, unary), lengths, labels)
+        return loss, *known
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:4], *output[1:])
+        ctx.backend = inputs[4]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
+        if weight is None:
+            return (None,) * 5
+        return *CrossEntropy.gradient(weight, *ctx.saved_tensors, backend=ctx.backend), None, None, None
+
+    @staticmethod
+    def gradient(
+        weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, *saved: Tensor, backend: str
+    ) -> tuple[Tensor, Tensor]:
+        kernel, matrices = _for_backward(backend, weight), spread(pairwise, unary)
+        known = _recall(kernel, backend, unary, matrices, lengths, saved)
+        nodes, edges = kernel.cross_entropy_gradient(weight, unary, matrices, lengths, labels, known)
+        return nodes, edges.reshape(pairwise.shape)
+
+
+class AtOnce(Function):
+    """(unary, pairwise, lengths, labels or None, question, backend) -> a loss, (*batch,).
+
+    Its gradient comes along, but for the weights of the sequences, so that the backward pass has no more to do than to
+    multiply. Where the backend cannot do that (C wants equal weights, which is what the sum or the mean of a batch
+    makes of them), and where the gradient is itself to be differentiated, it is made again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, question: str, backend: str
+    ) -> Tensor:
+        loss, ctx.weigh = backends.KERNELS[backend].at_once(question, unary, pairwise, lengths, labels)
+        ctx.save_for_backward(unary, pairwise, lengths, labels)
+        ctx.question, ctx.backend = question, backend
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        weigh, ctx.weigh = ctx.weigh, None  # who gets the gradient may change it, so it is given away only once
+        gradient = None if weigh is None or torch.is_grad_enabled() else weigh(weight)
+        if gradient is None:
+            again = AtOnce.likelihood if ctx.question == "likelihood" else AtOnce.cross_entropy
+            gradient = again(weight, *ctx.saved_tensors, backend=ctx.backend)
+        return *gradient, None, None, None, None
+
+    @staticmethod
+    def likelihood(
+        weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, *, backend: str
+    ) -> tuple[Tensor, Tensor]:
+        alpha = compiled.NOTHING.alpha
+        if backend != "compiled":
+            u, w = unary.detach(), pairwise.detach()
+            alpha = backends.load(backend).forward(u, spread(w, u), lengths)[1]
+        return _marginals(weight, unary, pairwise, lengths, alpha, labels, backend)
+
+    @staticmethod
+    def cross_entropy(weight: Tensor, *saved: Tensor, backend: str) -> tuple[Tensor, Tensor]:
+        known = compiled.NOTHING if backend == "compiled" else ()
+        return CrossEntropy.gradient(weight, *saved, *known, backend=backend)
+
+
+class Entropy(Function):
+    """(unary, pairwise, lengths) -> H(Y | X).
+
+    H = log Z - E[F], so its gradient is -Cov(F, .): that of minus the expected score, with the scores in it held still.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+        return reference.entropy(unary, pairwise, lengths, reference.messages(unary, pairwise, lengths))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        unary, pairwise, lengths = ctx.saved_tensors
+        known = reference.messages(unary, pairwise, lengths)
+        scores = reference.finite(unary - reference.finite(unary.amax(-1, keepdim=True)))
+        nodes, edges = -known.log_p.exp() * scores, -reference.finite(pairwise)
+        moved, gradient, _ = reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
+        return moved, gradient, None
+
+
+def apply(function: type[Function], *args: Any) -> Any:
+    """As function.apply, less its look at the signature on every call, which takes longer than a short chain."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)  # type: ignore[misc]
+
+
+def _marginals(*args: Any) -> tuple[Tensor, Tensor]:
+    result: tuple[Tensor, Tensor] = apply(Marginals, *args) if torch.is_grad_enabled() else Marginals.forward(*args)
+    return result
+
+
+def _for_backward(name: str, *cotangents: Tensor) -> backends.Backend:
+    """The backend for a backward pass; the reference where that pass is itself recorded, or where it cannot see."""
+    recorded = torch.is_grad_enabled() or not backends.sees_through(name, *cotangents)
+    return backends.load("reference" if recorded else name)
+
+
+def _recall(
+    backend: backends.Backend, name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, saved: Sequence[Tensor]
+) -> Messages:
+    """The messages saved by the backend of this name; made again where another is to use them, or autograd to see.
+
+    So they are if none were saved.
+    """
+    if not saved or torch.is_grad_enabled() or backend is not backends.load(name):
+        return backend.messages(unary, pairwise, lengths)
+    return Messages(*saved)
