@@ -56,7 +56,7 @@ PYTHON
 
 for what in "$@"; do
     case $what in
-    tests) python3 -m pytest -q -m gpu -p no:cacheprovider tests 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt" ;;
+    tests) grep -rl 'mark.gpu' tests | xargs python3 -m pytest -q -m gpu -p no:cacheprovider 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt" ;;
     device) measure_device ;;
     chain) measure_chain ;;
     gaussian) python3 -m equipoise.bench.gaussian --device cuda --json "$out/gaussian.json" ;;

@@ -191,6 +191,23 @@ def test_a_point_that_came_to_nothing_once_gives_way_to_the_next_best() -> None:
         assert {recipe.alpha for recipe in final_runs("ocr", "adam", [*first, lost])} == {2.0, 1.0, 0.5}
 
 
+def test_a_rate_at_which_two_points_lost_a_run_gives_way_altogether() -> None:
+    """Alphas 4 and 2 were run for a table, and each lost one run of 72. Alpha 1 at their rate is then not chosen."""
+    first = tuning_records(lambda one, fold: (90.0 if one.learning_rates == (1e-2,) else 80.0) + one.alpha, OFFLINE)
+    known = {kept.recipe for kept in first}
+    lost = {}
+    for alpha in (4.0, 2.0):
+        point = next(one for one in known if one.alpha == alpha and one.learning_rates == (1e-2,))
+        rest = [one for one in tables.runs(point) if one not in known]
+        lost[alpha] = [record(one, 90.0, valid=0.08 if one == rest[-1] else 0.9) for one in rest]
+    chosen = lambda later: choices_from([*first, *later], "ocr")[OFFLINE.key]["chosen"]  # noqa: E731
+    once = chosen([*lost[4.0], lost[2.0][-1]])
+    assert (once["learning_rates"], once["alpha"]) == ((1e-2,), 1.0)
+    twice = chosen([*lost[4.0], *lost[2.0]])
+    assert twice["learning_rates"] != (1e-2,)
+    assert twice["alpha"] == 4.0
+
+
 def test_settings_do_not_mix() -> None:
     """The same rates and factors of another objective, net or scheme are not this setting's."""
     others = [replace(OFFLINE, objective="margin"), replace(OFFLINE, optimizer="sgd")]

@@ -24,7 +24,7 @@ class Tiny:
 
     def __init__(self, net: str = "default", device: torch.device | str = "cpu") -> None:
         """With net="alone" the net runs one replica at a time, as one that cannot be stacked."""
-        self.stackable = net != "alone"
+        self.replicas_at_once = 1 if net == "alone" else 512
         self.features, self.labels, self.lengths = draw()
         self.fold_of = torch.arange(len(FOLD_SIZES)).repeat_interleave(torch.tensor(FOLD_SIZES))
 
@@ -47,7 +47,7 @@ class Tiny:
         return Batch(examples, self.features[there], self.labels[there], self.lengths[there])
 
     def unary(self, parameters: Parameters, batch: Batch) -> Tensor:
-        assert self.stackable or len(batch.examples) == 1
+        assert len(batch.examples) <= self.replicas_at_once
         x = batch.inputs  # (E, B, L, D)
         for layer in ("0", "2"):
             x = torch.einsum("eblj,eij->ebli", x, parameters[f"unary.{layer}.weight"])

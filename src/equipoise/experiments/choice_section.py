@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..recipe import Recipe
+from ..recipe import OPTIMIZERS, Recipe
 from . import tables, tuning
 from .document import Block, Fold, Grid
 
@@ -15,7 +15,7 @@ def choice_blocks(task: str, known: Mapping[str, Any]) -> list[Block]:
     []
     """
     rows = []
-    optimizers = [name for name in tuning.RATES if any(key.split("/")[2] == name for key in known)]
+    optimizers = [name for name in OPTIMIZERS if any(key.split("/")[2] == name for key in known)]
     for setting in (one for optimizer in optimizers for one in tables.tuned(task, optimizer)):
         if setting.key in known:
             found = known[setting.key]

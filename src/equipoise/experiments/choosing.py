@@ -1,43 +1,60 @@
 """From the records of the tuning runs to the file of choices that the tables are run with, in two rounds.
 
-Every point of a grid is run twice, and that is too little to tell good points apart: the spread of one run is larger
-than their differences. So the best three are run six times, the first two included, and those decide.
+Every point of a grid is run once or twice, and that is too little to tell good points apart: the spread of one run is
+larger than their differences. So the best two or three are run three or six times, and those decide.
 
 The paper chooses a rate "without optimization diverging". What happens in one run of seventy is not seen in six, so a
 point of which any run so far, the tables' included, has come to nothing on the validation examples gives way to the
-next best.
+next best. Where that has happened to two points of one rate when they were run for a table, it is the rate's doing, and
+every point of that rate gives way.
 """
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..recipe import Recipe
 from . import tables, tuning
 from .store import Record
 
 OPTIMIZERS = ("adam", "sgd")
-FINALISTS = 3
 DIVERGED = 0.5
 """A run has come to nothing if it ends below this share of what its point reaches in the middle."""
-FIRST = {"seeds": (0,), "folds": (0, 4)}
-FINAL = {"seeds": (0, 1), "folds": (0, 4, 8)}
-"""Which runs of a point are looked at in each round. The tables' other runs do not count in its mean: only what was
-chosen has so many."""
+
+
+class Rounds(NamedTuple):
+    """Which runs of a point are looked at in each round, and how many points are in the second.
+
+    The tables' other runs do not count in a point's mean: only what was chosen has so many.
+    """
+
+    first: dict[str, tuple[int, ...]]
+    final: dict[str, tuple[int, ...]]
+    finalists: int
+
+
+ALL: dict[str, tuple[int, ...]] = {}
+SHORT = Rounds({"seeds": (0,), "folds": (0,)}, {"seeds": (0, 1, 2), "folds": (0,)}, 2)
+ROUNDS = {
+    "ocr": Rounds({"seeds": (0,), "folds": (0, 4)}, {"seeds": (0, 1), "folds": (0, 4, 8)}, 3),
+    "chunking": SHORT,
+    "horses": SHORT,
+}
 
 
 def first_runs(task: str, optimizer: str) -> list[Recipe]:
     """Every point of every grid."""
     points = [point for one in tables.tuned(task, optimizer) for point in tuning.grid(one, tables.BASES[task])]
-    return [recipe for point in points for recipe in tables.runs(point, **_there(task, FIRST))]
+    return [recipe for point in points for recipe in tables.runs(point, **ROUNDS[task].first)]
 
 
 def final_runs(task: str, optimizer: str, records: Iterable[Record]) -> list[Recipe]:
     """The best points of every grid that was run to the end."""
     done = {kept.recipe: kept for kept in records}
     best = [point for one in tables.tuned(task, optimizer) for point in _finalists(one, done)]
-    return [recipe for point in best for recipe in tables.runs(point, **_there(task, FINAL))]
+    return [recipe for point in best for recipe in tables.runs(point, **ROUNDS[task].final)]
 
 
 def choices_from(
@@ -60,9 +77,10 @@ def choices_from(
             best = _finalists(setting, done)
             if not best:
                 continue
-            rounds = FINAL if all(_of(point, FINAL, done) for point in best) else FIRST
+            first, final, _ = ROUNDS[one]
+            rounds = final if all(_of(point, final, done) for point in best) else first
             choice = tuning.choose(best, [kept for point in best for kept in _of(point, rounds, done)])
-            every = tuning.choose(points, [kept for point in points for kept in _of(point, FIRST, done)])
+            every = tuning.choose(points, [kept for point in points for kept in _of(point, first, done)])
             if choice is not None and every is not None:
                 found[setting.key] = choice | {"tried": len(points), "worst": every["worst"]}
     return found
@@ -73,12 +91,16 @@ def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record]) -> list[R
 
     None if the grid was not run to the end.
     """
+    first, _, finalists = ROUNDS[setting.task]
     points = tuning.grid(setting, tables.BASES[setting.task])
-    means = {point: tuning.mean_valid(runs) for point in points if (runs := _of(point, FIRST, done))}
+    means = {point: tuning.mean_valid(runs) for point in points if (runs := _of(point, first, done))}
     if len(means) < len(points):
         return []
-    sound = [point for point in means if not _diverges(point, done)] or list(means)
-    return sorted(sound, key=lambda point: -means[point])[:FINALISTS]
+    lost = [point for point in means if _diverges(point, done)]
+    tested = Counter(point.learning_rates for point in lost if _of(point, ALL, done))
+    bold = [rates for rates, count in tested.items() if count > 1]
+    sound = [point for point in means if point not in lost and point.learning_rates not in bold] or list(means)
+    return sorted(sound, key=lambda point: -means[point])[:finalists]
 
 
 def _diverges(point: Recipe, done: Mapping[Recipe, Record]) -> bool:
@@ -90,15 +112,8 @@ def _diverges(point: Recipe, done: Mapping[Recipe, Record]) -> bool:
 
 def _of(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Recipe, Record]) -> list[Record]:
     """The point's records of a round, or nothing if some are missing."""
-    wanted = tables.runs(point, **_there(point.task, rounds))
+    wanted = tables.runs(point, **rounds)
     return [done[recipe] for recipe in wanted] if all(recipe in done for recipe in wanted) else []
-
-
-def _there(task: str, rounds: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The round's seeds and folds; a task with fewer folds has seeds in their place."""
-    if tables.FOLDS_OF[task] > max(FINAL["folds"]):
-        return dict(rounds)
-    return {"seeds": tuple(range(len(rounds["seeds"]) * len(rounds["folds"]))), "folds": (0,)}
 
 
 def to_text(choices: dict[str, dict[str, Any]]) -> str:

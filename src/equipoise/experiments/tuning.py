@@ -19,22 +19,61 @@ from .store import Record
 FILE = Path(__file__).with_name("choices.json")
 SEARCHED = ("learning_rates", "alpha", "weight")
 
-RATES = {"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)}
-STAGE_RATES = {
-    "adam": ((1e-3, 3e-3), (1e-2, 3e-2, 1e-1), (3e-4, 1e-3, 3e-3)),
-    "sgd": ((3e-2, 1e-1), (1.0, 3.0, 10.0), (1e-3, 3e-3, 1e-2)),
-    "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
-}
-NETS_IN_STAGE_TWO = {"horses": (1e-3, 3e-3, 1e-2)}
-"""Where the pairwise part is a net too, its stage has the rates of one: Adam's, or for SGD as many times larger as
-those of the first stage are."""
+Stages = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
-ALPHAS = {
-    "offline": (0.5, 1.0, 2.0, 4.0),
-    "offline_reg": (1.0, 2.0, 4.0, 8.0),
-    "temperature": (0.25, 0.5, 2.0, 4.0),
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried for a task: rates and those of the three stages, by optimiser, and alpha by scheme.
+
+    Everything is tried with everything.
+    """
+
+    rates: dict[str, tuple[float, ...]]
+    stages: dict[str, Stages]
+    alphas: dict[str, tuple[float, ...]]
+    weights: tuple[float, ...]
+
+
+GRIDS = {
+    "ocr": Grid(
+        rates={"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)},
+        stages={
+            "adam": ((1e-3, 3e-3), (1e-2, 3e-2, 1e-1), (3e-4, 1e-3, 3e-3)),
+            "sgd": ((3e-2, 1e-1), (1.0, 3.0, 10.0), (1e-3, 3e-3, 1e-2)),
+            "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
+        },
+        alphas={
+            "offline": (0.5, 1.0, 2.0, 4.0),
+            "offline_reg": (1.0, 2.0, 4.0, 8.0),
+            "temperature": (0.25, 0.5, 2.0, 4.0),
+        },
+        weights=(0.001, 0.01, 0.1),
+    ),
+    "chunking": Grid(
+        rates={"adam": (1e-3, 3e-3, 1e-2, 3e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)},
+        stages={
+            "adam": ((3e-3, 1e-2), (1e-2, 1e-1), (3e-4, 1e-3)),
+            "sgd": ((3e-2, 1e-1), (1.0, 10.0), (1e-3, 1e-2)),
+            "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
+        },
+        alphas={"offline": (1.0, 2.0, 4.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
+        weights=(0.001, 0.01),
+    ),
+    # The pairwise part is a net too, so the second stage has the rates of one. Where the bound is at work, the factor
+    # of offline is the softmax's temperature, and small ones leave a model that cannot be sure of anything.
+    "horses": Grid(
+        rates={"adam": (3e-3, 1e-2, 3e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)},
+        stages={
+            "adam": ((3e-3, 1e-2), (3e-3, 1e-2), (3e-4, 1e-3)),
+            "sgd": ((3e-2, 1e-1), (3e-2, 1e-1), (1e-3, 1e-2)),
+            "rmsprop": ((1e-3,), (1e-3, 3e-3), (3e-4, 1e-3)),
+        },
+        alphas={"offline": (2.0, 8.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
+        weights=(0.01, 0.1),
+    ),
 }
-WEIGHTS = (0.001, 0.01, 0.1)
+"""The tasks after the first have smaller grids, around what had turned out to matter."""
 SHARED_RATE = 10.0
 """The likelihood is a sum over positions, not a mean, so plain SGD gets a rate this many times smaller for it."""
 
@@ -59,21 +98,21 @@ class Setting:
 def grid(setting: Setting, base: Recipe) -> list[Recipe]:
     """The points to try, as recipes that differ from `base` in what is searched."""
     scheme, optimizer = setting.scheme, setting.optimizer
+    tried = GRIDS[setting.task]
+    stages = tried.stages[optimizer]
     smaller = SHARED_RATE if optimizer == "sgd" and setting.objective in ("likelihood", "margin") else 1.0
     fixed = {name: getattr(setting, name) for name in ("task", "net", "optimizer", "objective", "scheme", "normalize")}
-    rates: Iterable[tuple[float, ...]] = ((rate / smaller,) for rate in RATES[optimizer])
+    rates: Iterable[tuple[float, ...]] = ((rate / smaller,) for rate in tried.rates[optimizer])
     if scheme == "stage":
-        first, second, third = STAGE_RATES[optimizer]
-        if setting.task in NETS_IN_STAGE_TWO:
-            second = tuple(x * first[0] / STAGE_RATES["adam"][0][0] for x in NETS_IN_STAGE_TWO[setting.task])
+        first, second, third = stages
         rates = itertools.product(first, (x / smaller for x in second), (x / smaller for x in third))
     if scheme == "unary":
-        rates = ((rate,) for rate in STAGE_RATES[optimizer][0])
+        rates = ((rate,) for rate in stages[0])
     return [
         replace(base, **fixed, learning_rates=rate, alpha=alpha, weight=weight)
         for rate in rates
-        for alpha in ALPHAS.get(scheme, (1.0,))
-        for weight in (WEIGHTS if scheme == "offline_reg" else (base.weight,))
+        for alpha in tried.alphas.get(scheme, (1.0,))
+        for weight in (tried.weights if scheme == "offline_reg" else (base.weight,))
     ]
 
 

@@ -22,7 +22,7 @@ CHARACTERS = 129
 """0 is for what is not there; 1 to 127 are ASCII's; 128 is any other."""
 CHARACTER, SPELLING, WORD, SPEECH, CONTEXT = 10, 50, 50, 10, 300
 WIDTH = 2 * SPELLING + WORD + SPEECH
-HIDDEN = 100
+HIDDEN = 50
 HEADS = ("linear", "bilstm")
 
 

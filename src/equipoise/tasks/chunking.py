@@ -56,7 +56,7 @@ class Chunking:
     name = "chunking"
     metric = "F1"
     folds = 1
-    stackable = True
+    replicas_at_once = 512
     energy = ChainEnergy()
 
     def __init__(

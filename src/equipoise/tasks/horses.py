@@ -14,6 +14,7 @@ follows says how W is kept definite and how large it may be, each at most once:
     +share0.9                     of ridge that sigma_max may take, 0.5 if not said
     +learned                      that share is where it starts, and is learned
     +ridge100                     ridge, 1 if not said
+    +unmirrored                   trained on the pictures as they are alone
 
 The net "default" is w8-64.
 """
@@ -35,9 +36,12 @@ from .task import Batch, Parameters, Split, mean, with_count
 COUNT, VALIDATION, FOLDS, LABELS = 328, 50, 5, 2
 DEFAULT = "w8-64"
 NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
-OPTION = f"share(?P<share>{NUMBER})|ridge(?P<ridge>{NUMBER})|(?P<learned>learned)|(?P<definite>{'|'.join(DEFINITE)})"
+OPTION = f"share(?P<share>{NUMBER})|ridge(?P<ridge>{NUMBER})|(?P<learned>learned)|(?P<unmirrored>unmirrored)"
+OPTION += f"|(?P<definite>{'|'.join(DEFINITE)})"
 NUMBERS_AT_ONCE = 2**26
 """In evaluation, of a full-size map over all replicas: 256 MB."""
+NUMBERS_IN_TRAINING = 2**25
+"""Of a full-size map of one picture each: with 16 pictures a batch, training takes about 60 GB then."""
 
 
 class Net(NamedTuple):
@@ -48,13 +52,14 @@ class Net(NamedTuple):
     share: float = 0.5
     learned: bool = False
     ridge: float = 1.0
+    mirrored: bool = True
 
 
 def parse(name: str) -> Net:
     """What the name of a net stands for.
 
     >>> parse("w16-128+share0.9+learned")
-    Net(width=16, size=128, depth=4, definite='bounded', share=0.9, learned=True, ridge=1.0)
+    Net(width=16, size=128, depth=4, definite='bounded', share=0.9, learned=True, ridge=1.0, mirrored=True)
     """
     first, *rest = re.sub("^default(?=$|\\+)", DEFAULT, name).split("+")
     found = re.fullmatch(r"w([1-9][0-9]*)-([1-9][0-9]*)(?:-d([1-9]))?", first)
@@ -64,7 +69,7 @@ def parse(name: str) -> Net:
         if option is not None and option.lastgroup is not None:
             said.setdefault(option.lastgroup, option[option.lastgroup])
     if found is None or len(said) < len(rest):
-        forms = "+raw, +checked, +normalized, +share0.9, +learned, +ridge100"
+        forms = "+raw, +checked, +normalized, +share0.9, +learned, +ridge100, +unmirrored"
         raise ValueError(f"horses has the nets default, wN-S and wN-S-dK, each also with {forms}, got {name!r}")
     net = Net(
         *(int(found[1]), int(found[2]), int(found[3] or 4)),
@@ -72,6 +77,7 @@ def parse(name: str) -> Net:
         float(said.get("share", 0.5)),
         "learned" in said,
         float(said.get("ridge", 1.0)),
+        "unmirrored" not in said,
     )
     if net.size % 2**net.depth:
         raise ValueError(f"a side of {net.size} pixels cannot be halved {net.depth} times, as {name!r} wants")
@@ -84,17 +90,17 @@ class Horses:
     name = "horses"
     metric = "IoU"
     folds = FOLDS
-    stackable = True
 
     def __init__(
         self, net: str = "default", device: torch.device | str = "cpu", data_dir: str | Path | None = None
     ) -> None:
         """Making one reads nothing: whoever only predicts needs no data folder."""
         self.wanted, self.device, self.data_dir = parse(net), torch.device(device), data_dir
-        width, self.size, depth, definite, _, _, ridge = self.wanted
-        self.energy = GaussianEnergy(definite, ridge)
+        width, self.size, depth = self.wanted[:3]
+        self.energy = GaussianEnergy(self.wanted.definite, self.wanted.ridge)
         self.nets = {"unary": UNet(width, depth, LABELS), "pairwise": UNet(width, depth)}
         self.at_once = max(1, NUMBERS_AT_ONCE // (width * self.size**2))
+        self.replicas_at_once = max(1, NUMBERS_IN_TRAINING // (width * self.size**2))
 
     @cached_property
     def data(self) -> horses.Horses:
@@ -120,7 +126,9 @@ class Horses:
         parts = list(rest.tensor_split(FOLDS))
         test = parts.pop(fold).sort().values
         train = torch.cat(parts).sort().values
-        return Split(torch.cat([train, COUNT + train]), shuffled[:VALIDATION].sort().values, test)
+        if self.wanted.mirrored:
+            train = torch.cat([train, COUNT + train])
+        return Split(train, shuffled[:VALIDATION].sort().values, test)
 
     def init(self, generator: torch.Generator) -> Parameters:
         drawn: Parameters = {}

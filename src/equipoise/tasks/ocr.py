@@ -23,7 +23,7 @@ class OCR:
     name = "ocr"
     metric = "accuracy"
     folds = 9
-    stackable = True
+    replicas_at_once = 512
     energy = ChainEnergy()
 
     def __init__(self, net: str = "default", device: torch.device | str = "cpu") -> None:

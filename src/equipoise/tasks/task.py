@@ -83,8 +83,8 @@ class Task(Protocol):
     metric: str
     folds: int
     """How many test folds there are."""
-    stackable: bool
-    """Whether the net can run many replicas at once."""
+    replicas_at_once: int
+    """How many the net can run side by side on a GPU, by memory."""
 
     @property
     def energy(self) -> Energy: ...

@@ -92,7 +92,7 @@ class _Trainer:
         self.recipes, self.device, self.journal, self.watch, self.done = recipes, device, journal, watch, done
         self.half = half
         self.tasks: dict[tuple[str, str], Task] = {}
-        self.splits: dict[tuple[str, int, int], Split] = {}
+        self.splits: dict[tuple[str, str, int, int], Split] = {}
         self.stack_size = stack_size or STACK_SIZE.get(device.type, 8)
         for recipe in recipes:
             _check(recipe, self.split(recipe))
@@ -114,13 +114,13 @@ class _Trainer:
         return self.tasks[key]
 
     def split(self, recipe: Recipe) -> Split:
-        key = recipe.task, recipe.fold, recipe.seed
+        key = recipe.task, recipe.net, recipe.fold, recipe.seed
         if key not in self.splits:
             self.splits[key] = self.task(recipe).split(recipe.fold, recipe.seed)
         return self.splits[key]
 
     def _size(self, recipe: Recipe) -> int:
-        return self.stack_size if self.task(recipe).stackable else 1
+        return min(self.stack_size, self.task(recipe).replicas_at_once)
 
     def _train(self, company: list[int], depth: int) -> None:
         """Bring a company through its phase, as many at once as there is room for, and test those who are through."""

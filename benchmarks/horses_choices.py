@@ -1,0 +1,72 @@
+"""Which net, which pictures and which form of the Gaussian CRF the horses' tables are run with: by validation IoU.
+
+    python benchmarks/horses_choices.py results/runs.jsonl [--device cuda] [--precision bfloat16]
+
+First the net alone, by width, resolution and with or without mirror images. The rule: the one nearest to the paper's
+unary baseline, so that there is as much to repair as there. It is `tasks.horses.DEFAULT`. Then joint training of that
+net, by how the CRF is kept definite. The rule: the best mean. Every point at its best rate. Runs go to the record of
+all runs, so what is there is not done again.
+"""
+
+import argparse
+import itertools
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+from equipoise.experiments import paper, tables
+from equipoise.experiments.runner import run
+from equipoise.experiments.store import Store
+from equipoise.recipe import Recipe
+
+NETS = ("w4-32", "w8-32", "w16-32", "w16-32+unmirrored", "w4-64", "w8-64", "w8-64+unmirrored", "w16-64")
+BOUNDED = ("+share0.25", "", "+share0.75", "+share0.9", "+share0.99", "+learned", "+share0.9+learned")
+FORMS = (*BOUNDED, "+normalized", "+raw", "+checked")
+RATES = {"unary": (1e-3, 3e-3), "joint": (3e-3,)}
+SEEDS = range(4)
+
+
+def point(net: str, scheme: str, rate: float) -> list[Recipe]:
+    fixed = tables.BASES["horses"].to_json()
+    changed = {"net": net, "scheme": scheme, "learning_rates": [rate]}
+    return [Recipe.from_json(fixed | changed | {"seed": seed}) for seed in SEEDS]
+
+
+def points(nets: Iterable[str], scheme: str) -> list[Recipe]:
+    return [recipe for net, rate in itertools.product(nets, RATES[scheme]) for recipe in point(net, scheme, rate)]
+
+
+def best(store: Store, nets: Iterable[str], scheme: str) -> dict[str, float]:
+    """The mean of each net at its best rate; all that there is to know of each is printed."""
+    found = {kept.recipe: kept for kept in store.records()}
+    means = {}
+    for net in nets:
+        cells, texts = {}, []
+        for rate in RATES[scheme]:
+            valid = [0.0 if found[r].failed else found[r].valid for r in point(net, scheme, rate)]
+            cells[rate] = statistics.mean(valid)
+            lost = sum(found[r].failed is not None for r in point(net, scheme, rate))
+            texts.append(f"{rate:g}: {100 * cells[rate]:.2f} +- {100 * statistics.stdev(valid):.2f}, {lost} failed")
+        means[net] = max(cells.values())
+        print(f"{net:24} {scheme:6} {';  '.join(texts)}")
+    return means
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="float32")
+    options = parser.parse_args()
+    store = Store(options.store)
+    print(run(points(NETS, "unary"), store, device=options.device, precision=options.precision), "runs added")
+    alone = best(store, NETS, "unary")
+    net = min(alone, key=lambda name: abs(100 * alone[name] - paper.UNARY["horses"].mean))
+    forms = [f"{net}{form}" for form in FORMS]
+    print(run(points(forms, "joint"), store, device=options.device, precision=options.precision), "runs added")
+    joint = best(store, forms, "joint")
+    print(f"net: {net}; form: {max(joint, key=lambda name: joint[name])}")
+
+
+if __name__ == "__main__":
+    main()
