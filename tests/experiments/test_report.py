@@ -18,6 +18,7 @@ from equipoise.experiments.document import Command, Grid, Heading, Items, Pictur
 from equipoise.experiments.report import Options
 from equipoise.experiments.statistics import Results, signed, summarize
 from equipoise.experiments.store import Record
+from equipoise.experiments.verdicts import Evidence, judge_all
 from equipoise.experiments.writing import WritingError, write_whole
 from equipoise.recipe import Recipe
 
@@ -47,6 +48,21 @@ def text(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def html(folder: Path) -> str:
     return (folder / "results.html").read_text()
+
+
+def test_at_a_glance_every_claim_has_a_line_with_its_verdict(made: list[Record], text: str) -> None:
+    judged = {one.claim.name: one for one in judge_all(CLAIMS, Evidence(Results(made), "ocr", {}, folds=FOLDS))}
+    shown = text.split("## At a glance")[1].split("\n## ")[0]
+    words = {"reproduced": "yes", "reproduced with conditions": "in part", "not reproduced": "**no**"}
+    for claim in CLAIMS:
+        line = next(line for line in shown.splitlines() if line.startswith(f"| {claim.text}<br>{claim.where} |"))
+        verdict = judged.get(claim.name)
+        if verdict is None:
+            assert line.endswith("|  |")
+            continue
+        tested = [part.holds for part in verdict.parts if part.holds is not None]
+        counted = f"<br>{sum(tested)} of {len(tested)}" if tested else ""
+        assert line.endswith(f"| {words.get(verdict.status, 'not tested')}{counted} |")
 
 
 def test_every_cell_of_every_table_is_there_with_the_papers(made: list[Record], text: str, html: str) -> None:

@@ -20,7 +20,7 @@ from . import tables, tuning
 from .store import Record
 
 OPTIMIZERS = ("adam", "sgd")
-DIVERGED = 0.5
+DIVERGED = 0.75
 """A run has come to nothing if it ends below this share of what its point reaches in the middle."""
 
 
@@ -35,7 +35,6 @@ class Rounds(NamedTuple):
     finalists: int
 
 
-ALL: dict[str, tuple[int, ...]] = {}
 SHORT = Rounds({"seeds": (0,), "folds": (0,)}, {"seeds": (0, 1, 2), "folds": (0,)}, 2)
 ROUNDS = {
     "ocr": Rounds({"seeds": (0,), "folds": (0, 4)}, {"seeds": (0, 1), "folds": (0, 4, 8)}, 3),
@@ -91,14 +90,14 @@ def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record]) -> list[R
 
     None if the grid was not run to the end.
     """
-    first, _, finalists = ROUNDS[setting.task]
+    first, final, finalists = ROUNDS[setting.task]
     points = tuning.grid(setting, tables.BASES[setting.task])
     means = {point: tuning.mean_valid(runs) for point in points if (runs := _of(point, first, done))}
     if len(means) < len(points):
         return []
     lost = [point for point in means if _diverges(point, done)]
-    tested = Counter(point.learning_rates for point in lost if _of(point, ALL, done))
-    bold = [rates for rates, count in tested.items() if count > 1]
+    tested = [point for point in lost if _count(point, done) > len(tables.runs(point, **final))]
+    bold = [rates for rates, count in Counter(point.learning_rates for point in tested).items() if count > 1]
     sound = [point for point in means if point not in lost and point.learning_rates not in bold] or list(means)
     return sorted(sound, key=lambda point: -means[point])[:finalists]
 
@@ -108,6 +107,10 @@ def _diverges(point: Recipe, done: Mapping[Recipe, Record]) -> bool:
     valid = [done[recipe].valid for recipe in tables.runs(point) if recipe in done and done[recipe].failed is None]
     failed = any(recipe in done and done[recipe].failed is not None for recipe in tables.runs(point))
     return failed or min(valid) < DIVERGED * statistics.median(valid)
+
+
+def _count(point: Recipe, done: Mapping[Recipe, Record]) -> int:
+    return sum(recipe in done for recipe in tables.runs(point))
 
 
 def _of(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Recipe, Record]) -> list[Record]:

@@ -65,12 +65,11 @@ class Judged:
     of: str
     """Which task, where there are several."""
 
-    def parts(self, *, all_of_them: bool = True) -> list[str]:
-        """Each test in a line, where there are several; or only those that do not hold."""
+    def parts(self) -> list[str]:
+        """Each test in a line, where there are several."""
         words = {True: "holds", False: "does not hold", None: "not tested"}
         every = self.verdict.parts if len(self.verdict.parts) > 1 else ()
-        shown = [part for part in every if all_of_them or part.holds is False]
-        return [f"{part.name} ({words[part.holds]}): {part.sentence}" for part in shown]
+        return [f"{part.name} ({words[part.holds]}): {part.sentence}" for part in every]
 
 
 Block = Heading | Text | Items | Grid | Picture | Command | Fold | Judged
@@ -109,7 +108,9 @@ def _block(block: Block, figures: str) -> str:
         case Judged(verdict, of):
             claim = verdict.claim
             line = f"- **{verdict.status.capitalize()}**{of}: {claim.text} ({claim.where})\n  {verdict.sentence}"
-            return "\n".join([line, *(f"  - {part}" for part in block.parts(all_of_them=False))])
+            parts = block.parts()
+            listed = to_markdown([Fold(f"All {len(parts)} comparisons", (Items(tuple(parts)),))]) if parts else ""
+            return "\n".join([line, *(f"  {text}".rstrip() for text in listed.splitlines())])
 
 
 def _row(cells: Sequence[str]) -> str:

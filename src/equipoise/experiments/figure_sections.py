@@ -51,7 +51,8 @@ def _spans(found: Mapping[str, Mapping[float | None, Summary]]) -> list[Block]:
         if any(math.isfinite(mean) for mean in means.values()):
             low, high = tolerated(means)
             best = max(means, key=lambda x: means[x])
-            rows.append((label, f"{means[best]:.2f} at {best:g}", f"{low:g} to {high:g}", f"{high / low:.0f}"))
+            span = (f"{low:g} to {high:g}", f"{high / low:.0f}") if len(means) == len(points) else ("not run", "")
+            rows.append((label, f"{means[best]:.2f} at {best:g}", *span))
     header = ("scheme", "best", "learning rates within 0.3 points of it", "a factor of")
     return [Grid(header, tuple(rows))]
 

@@ -22,7 +22,7 @@ from .store import Record
 from .table_sections import balance_blocks, table_blocks, time_blocks
 from .tables import Table
 from .verdicts import CONDITIONS, NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Evidence, Verdict, judge_all
-from .wording import INTRODUCTION, MARKS, RULES, SCHEMES, TASKS
+from .wording import GLANCE, INTRODUCTION, MARKS, RULES, SCHEMES, TASKS
 from .writing import write_whole
 
 
@@ -90,7 +90,7 @@ def experiments(evidence: Evidence) -> tuple[list[Table], list[Figure]]:
 def _verdicts(judged: Iterable[list[Verdict]]) -> list[Block]:
     tasks = list(judged)
     every = [verdict for verdicts in tasks for verdict in verdicts]
-    blocks: list[Block] = []
+    blocks = _glance(tasks)
     for status, heading in (
         (NOT_REPRODUCED, "What did not reproduce"),
         (CONDITIONS, "What reproduced with conditions"),
@@ -107,6 +107,25 @@ def _verdicts(judged: Iterable[list[Verdict]]) -> list[Block]:
         elif found:
             blocks.append(Items(tuple(f"{one.claim.text} ({one.claim.where}{_of(one, tasks)})" for one in found)))
     return [*blocks, Fold("How the verdicts are reached", (Text(RULES),))]
+
+
+def _glance(tasks: list[list[Verdict]]) -> list[Block]:
+    """Every claim in a line, with its verdict for each task."""
+    found = {(one.task, one.claim.name): one for verdicts in tasks for one in verdicts}
+    shown = [verdicts[0].task for verdicts in tasks]
+    rows = [
+        (f"{claim.text}\n{claim.where}", *(_cell(found.get((task, claim.name))) for task in shown)) for claim in CLAIMS
+    ]
+    header = ("claim", *(TASKS.get(task, task) for task in shown))
+    return [Heading(2, "At a glance"), Grid(header, tuple(rows), left=len(header)), Text(GLANCE)]
+
+
+def _cell(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return ""
+    holds = [part.holds for part in verdict.parts if part.holds is not None]
+    word = {REPRODUCED: "yes", CONDITIONS: "in part", NOT_REPRODUCED: "**no**", NOT_TESTED: "not tested"}
+    return word[verdict.status] + (f"\n{sum(holds)} of {len(holds)}" if holds else "")
 
 
 def _of(verdict: Verdict, tasks: list[list[Verdict]]) -> str:

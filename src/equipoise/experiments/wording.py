@@ -23,6 +23,12 @@ INTRODUCTION = (
     "in points."
 )
 
+GLANCE = (
+    "Yes: reproduced. In part: reproduced with conditions. Below stands in how many comparisons, which are objectives "
+    "or cells of a table, the claim holds. Each is given with its statistics in the next sections, and what was tried "
+    "to find the reason stands under the tables."
+)
+
 MARKS = (
     "Below each result stands the paper's, and in brackets by how many points ours is higher; ▲ and ▼ mark results "
     "more than 0.3 points off. Inside the noise: the two differ by no more than two standard deviations of both put "
