@@ -47,6 +47,7 @@ class Row:
     times_slower: float | None  # than equipoise
     error: float | None
     note: str = ""
+    undisturbed: float | None = None  # milliseconds that a tenth of the calls stay below
 
 
 @dataclass
@@ -204,5 +205,6 @@ def _compare(
         else:
             middle = float(statistics.median(taken))
             wrong = error(question, calls[name](), s, exact)
-            rows.append(Row(question, str(size), name, 1e3 * middle, middle / ours, wrong))
+            lowest = sorted(taken)[len(taken) // 10]
+            rows.append(Row(question, str(size), name, 1e3 * middle, middle / ours, wrong, undisturbed=1e3 * lowest))
     return rows

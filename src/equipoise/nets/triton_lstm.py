@@ -56,13 +56,27 @@ def _constants(gates: Tensor, state: int) -> dict[str, object]:
 
 
 @triton.jit
-def matrix(weight, gate: tl.constexpr, H: tl.constexpr, LANES: tl.constexpr, BACK: tl.constexpr):
-    """V of one gate: from states to gates, or, with BACK, the other way."""
+def sequences(starts, lengths, r, n, WORDS: tl.constexpr):
+    """Which replica and direction this program is for, and the first row and the length of each of its sequences."""
+    side = tl.program_id(1)
+    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
+    start = tl.load(starts + side // 2 * n + word, mask=word < n, other=0)
+    length = tl.load(lengths + side // 2 * n + word, mask=word < n, other=0)
+    return side, (side // 2).to(tl.int64) * r + start, length
+
+
+@triton.jit
+def matrices(weight, H: tl.constexpr, LANES: tl.constexpr, BACK: tl.constexpr):
+    """V of each gate: from states to gates, or, with BACK, the other way."""
     lane = tl.arange(0, LANES)
     row, column = lane[:, None], lane[None, :]
     inside = (row < H) & (column < H)
-    at = row * H + column if BACK else column * H + row
-    return tl.load(weight + gate * H * H + at, mask=inside, other=0.0)
+    at = weight + (row * H + column if BACK else column * H + row)
+    vi = tl.load(at, mask=inside, other=0.0)
+    vf = tl.load(at + H * H, mask=inside, other=0.0)
+    vg = tl.load(at + 2 * H * H, mask=inside, other=0.0)
+    vo = tl.load(at + 3 * H * H, mask=inside, other=0.0)
+    return vi, vf, vg, vo
 
 
 @triton.jit
@@ -77,18 +91,10 @@ def forward_kernel(
     gates, weight, starts, lengths, states, before, active, cells, r, n,
     H: tl.constexpr, LANES: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    side = tl.program_id(1)
-    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
-    start = tl.load(starts + side // 2 * n + word, mask=word < n, other=0)
-    length = tl.load(lengths + side // 2 * n + word, mask=word < n, other=0)
-    first = (side // 2).to(tl.int64) * r + start
+    side, first, length = sequences(starts, lengths, r, n, WORDS)
     lane = tl.arange(0, LANES)[None, :]
     kind = gates.dtype.element_ty
-    weight += side.to(tl.int64) * (4 * H * H)
-    vi = matrix(weight, 0, H, LANES, False)
-    vf = matrix(weight, 1, H, LANES, False)
-    vg = matrix(weight, 2, H, LANES, False)
-    vo = matrix(weight, 3, H, LANES, False)
+    vi, vf, vg, vo = matrices(weight + side.to(tl.int64) * (4 * H * H), H, LANES, False)
     h = tl.zeros((WORDS, LANES), kind)
     c = tl.zeros((WORDS, LANES), tl.float32)
     longest = tl.max(length)
@@ -117,18 +123,10 @@ def backward_kernel(
     grad, weight, starts, lengths, active, cells, dgates, r, n,
     H: tl.constexpr, LANES: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    side = tl.program_id(1)
-    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
-    start = tl.load(starts + side // 2 * n + word, mask=word < n, other=0)
-    length = tl.load(lengths + side // 2 * n + word, mask=word < n, other=0)
-    first = (side // 2).to(tl.int64) * r + start
+    side, first, length = sequences(starts, lengths, r, n, WORDS)
     lane = tl.arange(0, LANES)[None, :]
     kind = dgates.dtype.element_ty
-    weight += side.to(tl.int64) * (4 * H * H)
-    vi = matrix(weight, 0, H, LANES, True)
-    vf = matrix(weight, 1, H, LANES, True)
-    vg = matrix(weight, 2, H, LANES, True)
-    vo = matrix(weight, 3, H, LANES, True)
+    vi, vf, vg, vo = matrices(weight + side.to(tl.int64) * (4 * H * H), H, LANES, True)
     back = tl.zeros((WORDS, LANES), tl.float32)
     dc = tl.zeros((WORDS, LANES), tl.float32)
     step = tl.where(side % 2 == 0, -1, 1)  # to the row of the step before

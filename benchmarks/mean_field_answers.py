@@ -1,0 +1,68 @@
+"""Whether mean field is wrong in training or in answering: the same models, asked in four ways.
+
+    python benchmarks/mean_field_answers.py results/mean_field_answers.json [--device cuda]
+
+Offline scaling of the handwriting task, trained on mean field with what tuning has chosen; accuracy on validation
+words.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from equipoise import chain, tasks
+from equipoise.experiments import tables
+from equipoise.tasks import Batch, energies
+from equipoise.training import Run, train
+from equipoise.training.model import Model
+
+FOLDS = (0, 4, 8)
+Answer = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+ANSWERS: dict[str, Answer] = {
+    "mean field, 3 iterations": lambda u, w, n: chain.mean_field(u, w, n, iterations=3).argmax(-1),
+    "mean field, 10 iterations": lambda u, w, n: chain.mean_field(u, w, n, iterations=10).argmax(-1),
+    "exact marginals": lambda u, w, n: chain.log_marginals(u, w, n).argmax(-1),
+    "best labelling": lambda u, w, n: chain.decode(u, w, n)[0],
+}
+
+
+class Energy(energies.ChainEnergy):
+    """A chain that answers as it is told."""
+
+    def __init__(self) -> None:
+        self.answer = ANSWERS["mean field, 3 iterations"]
+
+    def predict(self, objective: str, unary: Tensor, pairwise: Tensor, batch: Batch) -> Tensor:
+        return self.answer(unary, pairwise, batch.lengths)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    task: Any = tasks.load("ocr", "default", options.device)
+    task.energy = energy = Energy()
+    rows: list[dict[str, Any]] = []
+
+    def done(run: Run, parameters: dict[str, Tensor]) -> None:
+        model = Model(run.recipe, parameters, options.device, task)
+        valid = task.split(run.recipe.fold, run.recipe.seed).valid
+        for name, answer in ANSWERS.items():
+            energy.answer = answer
+            rows.append({"fold": run.recipe.fold, "answer": name, "valid": round(model.evaluate(valid), 4)})
+            print(rows[-1], flush=True)
+
+    chosen = tables.setting("ocr", "mean_field", "offline")
+    train([replace(chosen, fold=fold) for fold in FOLDS], device=options.device, done=done)
+    rows.sort(key=lambda row: (row["fold"], list(ANSWERS).index(row["answer"])))
+    options.out.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
