@@ -47,6 +47,16 @@ def test_splits(task: Horses, seed: int) -> None:
     assert not torch.equal(task.split(0, seed).test, task.split(0, seed + 1).test)
 
 
+def test_without_mirror_images() -> None:
+    with_them, without = Horses("w8-64").split(1, 3), Horses("w8-64+unmirrored").split(1, 3)
+    assert torch.equal(without.train, with_them.train[with_them.train < COUNT])
+    assert torch.equal(without.test, with_them.test)
+
+
+def test_larger_nets_train_fewer_at_once() -> None:
+    assert Horses("w8-64").replicas_at_once == 8 * Horses("w16-128").replicas_at_once >= 512
+
+
 @pytest.mark.parametrize("fold", [-1, 5])
 def test_no_such_fold(task: Horses, fold: int) -> None:
     with pytest.raises(ValueError, match=f"horses has test folds 0 to 4, got {fold}"):
@@ -118,6 +128,7 @@ def test_nets_by_name() -> None:
     assert parse("w16-128-d3+normalized+share0.9") == Net(16, 128, 3, "normalized", 0.9)
     assert parse("w16-128+learned") == Net(16, 128, 4, learned=True)
     assert parse("w4-32+checked+ridge1e-3").ridge == 1e-3
+    assert parse("w8-64+unmirrored+raw") == Net(8, 64, 4, "raw", mirrored=False)
 
 
 @pytest.mark.parametrize(

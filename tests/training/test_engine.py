@@ -194,6 +194,13 @@ def test_an_alpha_that_a_scheme_does_not_have_changes_nothing(scheme: str) -> No
     assert lines(together) == lines(twin) == lines(alone)
 
 
+def test_nets_that_split_differently_keep_their_examples() -> None:
+    """A net's name may say what it learns from: the same fold and seed are not the same examples."""
+    every, few = recipe(max_epochs=2), recipe(net="few", max_epochs=2)
+    (_, together), (alone,) = train([every, few]), train([few])
+    assert lines(together) == lines(alone) != lines(train([every])[0])
+
+
 def test_the_net_is_frozen_in_the_second_stage() -> None:
     """With a third learning rate too small to move a number, the net is that of `unary`, and the matrix is not."""
     rates = (0.03, 0.05, 1e-30)

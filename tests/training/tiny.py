@@ -23,15 +23,17 @@ class Tiny:
     energy = ChainEnergy()
 
     def __init__(self, net: str = "default", device: torch.device | str = "cpu") -> None:
-        """With net="alone" the net runs one replica at a time, as one that cannot be stacked."""
+        """With net="alone" the net runs one replica at a time, as one that cannot be stacked; "few" learns from few."""
         self.replicas_at_once = 1 if net == "alone" else 512
+        self.step = 3 if net == "few" else 1
         self.features, self.labels, self.lengths = draw()
         self.fold_of = torch.arange(len(FOLD_SIZES)).repeat_interleave(torch.tensor(FOLD_SIZES))
 
     def split(self, fold: int, seed: int) -> Split:
         train = (self.fold_of != fold) & (self.fold_of != 3)
         parts = (train, self.fold_of == 3, self.fold_of == fold)
-        return Split(*(part.nonzero()[:, 0] for part in parts))
+        train, *rest = (part.nonzero()[:, 0] for part in parts)
+        return Split(train[:: self.step], *rest)
 
     def init(self, generator: torch.Generator) -> Parameters:
         shapes = {"unary.0.weight": (HIDDEN, FEATURES), "unary.0.bias": (HIDDEN,)}
