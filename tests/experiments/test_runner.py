@@ -64,6 +64,13 @@ def test_portions_hold_every_recipe_once() -> None:
     assert sorted(recipe.key for portion in found for recipe in portion) == sorted(recipe.key for recipe in recipes)
 
 
+def test_small_companies_stay_together_where_there_are_enough_of_them() -> None:
+    nets = [Recipe("ocr", net=net, seed=seed) for net in ("default", "sigmoid", "layernorm") for seed in range(4)]
+    assert [len(portion) for portion in runner.portions(nets, workers=1, stack_size=8)] == [4, 4, 4]
+    assert [len(portion) for portion in runner.portions(nets, workers=3, stack_size=8)] == [2] * 6
+    assert [len(portion) for portion in runner.portions(nets, workers=1, stack_size=3)] == [3, 1] * 3
+
+
 def test_workers_must_be_some() -> None:
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         Local(0)

@@ -102,14 +102,17 @@ def work(
 def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[list[Recipe]]:
     """Recipes that can share a stack, divided so that every worker has some and no stack is overfull.
 
+    About two portions a worker, so that none is long idle at the end; those who can share a stack are not parted where
+    there are enough portions without.
+
     >>> recipes = [Recipe("ocr", seed=seed) for seed in range(5)]
     >>> [len(portion) for portion in portions(recipes, workers=2, stack_size=8)]
     [2, 2, 1]
     """
     found = []
+    size = max(1, min(stack_size, math.ceil(len(recipes) / (2 * workers))))
     for company in companies(recipes, 0):
         # Twins come along with the recipe whose first phase they share.
-        size = max(1, min(stack_size, math.ceil(len(company) / (2 * workers))))
         found += [[recipes[i] for i in company[start : start + size]] for start in range(0, len(company), size)]
     placed = {recipe for portion in found for recipe in portion}
     rest = [recipe for recipe in recipes if recipe not in placed]
