@@ -60,6 +60,12 @@ GRIDS = {
         alphas={"offline": (1.0, 2.0, 4.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
         weights=(0.001, 0.01),
     ),
+    "chunking/bilstm": Grid(
+        rates={"adam": (1e-3, 3e-3)},
+        stages={"adam": ((3e-3, 1e-3), (1e-2,), (3e-4, 1e-3))},
+        alphas={},
+        weights=(),
+    ),
     # The pairwise part is a net too, so the second stage has the rates of one. Where the bound is at work, the factor
     # of offline is the softmax's temperature, and small ones leave a model that cannot be sure of anything.
     "horses": Grid(
@@ -73,7 +79,7 @@ GRIDS = {
         weights=(0.01, 0.1),
     ),
 }
-"""The tasks after the first have smaller grids, around what had turned out to matter."""
+"""By task, or by task and net. The tasks after the first have smaller grids, around what had turned out to matter."""
 SHARED_RATE = 10.0
 """The likelihood is a sum over positions, not a mean, so plain SGD gets a rate this many times smaller for it."""
 
@@ -98,7 +104,7 @@ class Setting:
 def grid(setting: Setting, base: Recipe) -> list[Recipe]:
     """The points to try, as recipes that differ from `base` in what is searched."""
     scheme, optimizer = setting.scheme, setting.optimizer
-    tried = GRIDS[setting.task]
+    tried = GRIDS.get(f"{setting.task}/{setting.net}", GRIDS[setting.task])
     stages = tried.stages[optimizer]
     smaller = SHARED_RATE if optimizer == "sgd" and setting.objective in ("likelihood", "margin") else 1.0
     fixed = {name: getattr(setting, name) for name in ("task", "net", "optimizer", "objective", "scheme", "normalize")}
