@@ -65,6 +65,13 @@ def test_at_a_glance_every_claim_has_a_line_with_its_verdict(made: list[Record],
         assert line.endswith(f"| {words.get(verdict.status, 'not tested')}{counted} |")
 
 
+def test_no_range_is_given_where_a_rate_was_not_run(made: list[Record]) -> None:
+    known = [kept for kept in made if not (kept.recipe.scheme == "joint" and kept.recipe.learning_rates == (1e-4,))]
+    spans = lambda found: report.markdown(found, replace(OPTIONS, draw=False)).split("within 0.3 points of it |")[1]  # noqa: E731
+    assert re.search(r"\n\| joint \| [\d.]+ at [\d.]+ \| [\d.]+ to [\d.]+ \| \d+ \|", spans(made))
+    assert re.search(r"\n\| joint \| [\d.]+ at [\d.]+ \| not run \|  \|", spans(known))
+
+
 def test_every_cell_of_every_table_is_there_with_the_papers(made: list[Record], text: str, html: str) -> None:
     results = Results(made)
     for name in set(catalogue.names("ocr")) & set(tables.TABLES):
