@@ -1,5 +1,6 @@
 """The paper's experiments as data: what is declared, what is tuned, and what the choice rests on."""
 
+import itertools
 import json
 import math
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from equipoise.experiments import figures, paper, tables, tuning
 from equipoise.experiments.choosing import choices_from, final_runs, first_runs, to_text
 from equipoise.experiments.store import Record
 from equipoise.experiments.tuning import Setting
-from equipoise.recipe import Recipe
+from equipoise.recipe import OPTIMIZERS, SCHEMES, Recipe
 
 BASE = tables.BASES["ocr"]
 
@@ -220,6 +221,15 @@ def test_the_file_of_choices_is_read_as_it_is_written(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tuning, "choices", lambda: json.loads(to_text(known)))
     assert tables.setting("ocr", "marginal", "offline") == tables.setting("ocr", "marginal", "offline", known=known)
     assert tables.setting("ocr", "marginal", "offline").alpha == 4.0
+
+
+@pytest.mark.parametrize(("task", "net"), [("ocr", "sigmoid"), ("chunking", "bilstm"), ("horses", "w16-128")])
+def test_every_setting_has_a_recipe_before_anything_is_chosen(task: str, net: str) -> None:
+    """`equipoise train` asks for any of them."""
+    for optimizer, scheme, one in itertools.product(OPTIMIZERS, SCHEMES, ("default", net)):
+        recipe = tables.setting(task, "marginal", scheme, optimizer, known={}, net=one)
+        assert (recipe.net, recipe.scheme, recipe.optimizer) == (one, scheme, optimizer)
+        assert len(recipe.learning_rates) == (3 if scheme == "stage" else 1)
 
 
 def test_a_recipe_of_another_task_has_no_folds() -> None:

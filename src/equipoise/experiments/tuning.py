@@ -8,7 +8,7 @@ Test folds have no say: a run's `valid` is all that is looked at.
 import itertools
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from .store import Record
 FILE = Path(__file__).with_name("choices.json")
 SEARCHED = ("learning_rates", "alpha", "weight")
 
+RATES = {"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)}
 Stages = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
 
@@ -29,7 +30,7 @@ class Grid:
     Everything is tried with everything.
     """
 
-    rates: dict[str, tuple[float, ...]]
+    rates: Mapping[str, tuple[float, ...]]
     stages: dict[str, Stages]
     alphas: dict[str, tuple[float, ...]]
     weights: tuple[float, ...]
@@ -37,7 +38,7 @@ class Grid:
 
 GRIDS = {
     "ocr": Grid(
-        rates={"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)},
+        rates=RATES,
         stages={
             "adam": ((1e-3, 3e-3), (1e-2, 3e-2, 1e-1), (3e-4, 1e-3, 3e-3)),
             "sgd": ((3e-2, 1e-1), (1.0, 3.0, 10.0), (1e-3, 3e-3, 1e-2)),
@@ -51,7 +52,7 @@ GRIDS = {
         weights=(0.001, 0.01, 0.1),
     ),
     "chunking": Grid(
-        rates={"adam": (1e-3, 3e-3, 1e-2, 3e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)},
+        rates=RATES | {"adam": (1e-3, 3e-3, 1e-2, 3e-2)},
         stages={
             "adam": ((3e-3, 1e-2), (1e-2, 1e-1), (3e-4, 1e-3)),
             "sgd": ((3e-2, 1e-1), (1.0, 10.0), (1e-3, 1e-2)),
@@ -60,16 +61,10 @@ GRIDS = {
         alphas={"offline": (1.0, 2.0, 4.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
         weights=(0.001, 0.01),
     ),
-    "chunking/bilstm": Grid(
-        rates={"adam": (1e-3, 3e-3)},
-        stages={"adam": ((3e-3, 1e-3), (1e-2,), (3e-4, 1e-3))},
-        alphas={},
-        weights=(),
-    ),
     # The pairwise part is a net too, so the second stage has the rates of one. Where the bound is at work, the factor
     # of offline is the softmax's temperature, and small ones leave a model that cannot be sure of anything.
     "horses": Grid(
-        rates={"adam": (3e-3, 1e-2, 3e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)},
+        rates=RATES | {"adam": (3e-3, 1e-2, 3e-2)},
         stages={
             "adam": ((3e-3, 1e-2), (3e-3, 1e-2), (3e-4, 1e-3)),
             "sgd": ((3e-2, 1e-1), (3e-2, 1e-1), (1e-3, 1e-2)),
@@ -80,6 +75,11 @@ GRIDS = {
     ),
 }
 """By task, or by task and net. The tasks after the first have smaller grids, around what had turned out to matter."""
+GRIDS["chunking/bilstm"] = replace(
+    GRIDS["chunking"],
+    rates=RATES | {"adam": (1e-3, 3e-3)},
+    stages=GRIDS["chunking"].stages | {"adam": ((3e-3, 1e-3), (1e-2,), (3e-4, 1e-3))},
+)
 SHARED_RATE = 10.0
 """The likelihood is a sum over positions, not a mean, so plain SGD gets a rate this many times smaller for it."""
 
