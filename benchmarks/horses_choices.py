@@ -20,12 +20,13 @@ from equipoise.experiments.runner import run
 from equipoise.experiments.store import Store
 from equipoise.recipe import Recipe
 
-NETS = ("w4-32", "w8-32", "w16-32", "w16-32+unmirrored", "w4-64", "w8-64", "w8-64+unmirrored", "w16-64")
+SMALL = ("w4-32", "w8-32", "w12-32", "w16-32", "w16-32+unmirrored")
+NETS = (*SMALL, "w4-64", "w6-64", "w8-64", "w8-64+unmirrored", "w16-64")
 BOUNDED = ("+share0.25", "", "+share0.75", "+share0.9", "+share0.99", "+learned", "+share0.9+learned")
 FORMS = (*BOUNDED, "+normalized", "+raw", "+checked")
-RATES = {"unary": (1e-3, 3e-3), "joint": (3e-3,)}
+RATES = {"unary": (1e-3, 3e-3, 1e-2), "joint": (3e-3, 1e-2)}
 SEEDS = range(4)
-SPREAD = 0.003
+SPREAD = 0.007
 """How far runs of one form are apart."""
 
 

@@ -191,6 +191,19 @@ def test_no_labelling_left() -> None:
     assert not gpu.marginals(torch.ones_like(log_z), *p, alpha)[0][0].any()
 
 
+@on_device
+@pytest.mark.parametrize("m", [3, 23])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_scores_that_are_nan_give_labels_that_exist(m: int, share: float) -> None:
+    """One replica of a stack may have come to nothing, and the others must go on."""
+    p = make((64,), 9, m)
+    p.unary[torch.rand(p.unary.shape, device=DEVICE) < share] = torch.nan
+    labels, _ = gpu.decode(*p)
+    assert int(labels.max()) < m
+    objectives.margin(p.unary, p.pairwise, labels.clamp(min=0), p.lengths)
+    torch.cuda.synchronize()
+
+
 def test_the_cross_entropy_of_a_label_that_does_not_exist_is_nan() -> None:
     p = make((3,), 4, 3, ragged=False)
     labels = torch.zeros(3, 4, dtype=torch.int64, device=DEVICE)

@@ -39,13 +39,14 @@ def decode_kernel(
         if PER_EDGE:
             w, _top, _easy = matrix(pairwise + (t - 1) * M * M, down, right, label, M, True)
         reached, pointer = tl.max(x[None, :] + w, 1, return_indices=True)
+        pointer = tl.minimum(pointer, M - 1)  # where all is NaN, the last place is found
         tl.store(pointers + t * M + label, pointer.to(tl.uint8), mask=inside)
         x, gain = observe(reached, unary + t * M, label, M)
         if known is None:
             total += gain
     if known is None:
         tl.store(best + n, total)
-        at = tl.where(total == NEVER, NONE, tl.argmax(x, 0))
+        at = tl.where(total == NEVER, NONE, tl.minimum(tl.argmax(x, 0), M - 1))
     else:
         at = tl.load(known + tl.where(first < last, 1, 0)).to(tl.int32)
     tl.debug_barrier()  # the pointers that one thread follows were written by others

@@ -52,10 +52,10 @@ GRIDS = {
         weights=(0.001, 0.01, 0.1),
     ),
     "chunking": Grid(
-        rates=RATES | {"adam": (1e-3, 3e-3, 1e-2, 3e-2)},
+        rates=RATES | {"adam": (1e-3, 3e-3, 1e-2, 3e-2), "sgd": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)},
         stages={
-            "adam": ((3e-3, 1e-2), (1e-2, 1e-1), (3e-4, 1e-3)),
-            "sgd": ((3e-2, 1e-1), (1.0, 10.0), (1e-3, 1e-2)),
+            "adam": ((3e-3, 1e-2), (1e-2, 1e-1), (1e-3, 3e-3, 1e-2)),
+            "sgd": ((3e-2, 1e-1, 3e-1), (1.0, 10.0), (1e-2, 3e-2, 1e-1)),
             "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
         },
         alphas={"offline": (1.0, 2.0, 4.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
@@ -64,13 +64,13 @@ GRIDS = {
     # The pairwise part is a net too, so the second stage has the rates of one. Where the bound is at work, the factor
     # of offline is the softmax's temperature, and small ones leave a model that cannot be sure of anything.
     "horses": Grid(
-        rates=RATES | {"adam": (3e-3, 1e-2, 3e-2)},
+        rates=RATES | {"adam": (3e-3, 1e-2, 3e-2, 1e-1), "sgd": (3e-2, 1e-1, 3e-1, 1.0)},
         stages={
-            "adam": ((3e-3, 1e-2), (3e-3, 1e-2), (3e-4, 1e-3)),
-            "sgd": ((3e-2, 1e-1), (3e-2, 1e-1), (1e-3, 1e-2)),
+            "adam": ((3e-3, 1e-2, 3e-2), (3e-3, 1e-2, 3e-2), (3e-4, 1e-3, 3e-3)),
+            "sgd": ((1e-1, 3e-1), (1e-1, 3e-1), (1e-2, 1e-1)),
             "rmsprop": ((1e-3,), (1e-3, 3e-3), (3e-4, 1e-3)),
         },
-        alphas={"offline": (2.0, 8.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
+        alphas={"offline": (1.0, 2.0, 4.0, 8.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
         weights=(0.01, 0.1),
     ),
 }

@@ -16,7 +16,7 @@ follows says how W is kept definite and how large it may be, each at most once:
     +ridge100                     ridge, 1 if not said
     +unmirrored                   trained on the pictures as they are alone
 
-The net "default" is w8-64.
+The net "default" is w8-64+unmirrored.
 """
 
 import math
@@ -34,7 +34,7 @@ from .gaussian_energy import DEFINITE, Embedded, GaussianEnergy
 from .task import Batch, Parameters, Split, mean, with_count
 
 COUNT, VALIDATION, FOLDS, LABELS = 328, 50, 5, 2
-DEFAULT = "w8-64"
+DEFAULT = "w8-64+unmirrored"
 NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
 OPTION = f"share(?P<share>{NUMBER})|ridge(?P<ridge>{NUMBER})|(?P<learned>learned)|(?P<unmirrored>unmirrored)"
 OPTION += f"|(?P<definite>{'|'.join(DEFINITE)})"
