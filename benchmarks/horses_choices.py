@@ -5,8 +5,8 @@
 First the net alone, by width, resolution and with or without mirror images. The rule: the one nearest to the paper's
 unary baseline, so that there is as much to repair as there. It is `tasks.horses.DEFAULT`. Then joint training of that
 net, by how the CRF is kept definite. The rule: the default, bounded at half of ridge, unless a form is better by more
-than runs of one form differ. Every point at its best rate. Runs go to the record of all runs, so what is there is not
-done again.
+than runs of one form differ. Last, to see whether another form would serve stage training better, the same for that.
+Every point at its best rate. Runs go to the record of all runs, so what is there is not done again.
 """
 
 import argparse
@@ -24,20 +24,24 @@ SMALL = ("w4-32", "w8-32", "w12-32", "w16-32", "w16-32+unmirrored")
 NETS = (*SMALL, "w4-64", "w6-64", "w8-64", "w8-64+unmirrored", "w16-64")
 BOUNDED = ("+share0.25", "", "+share0.75", "+share0.9", "+share0.99", "+learned", "+share0.9+learned")
 FORMS = (*BOUNDED, "+normalized", "+raw", "+checked")
-RATES = {"unary": (1e-3, 3e-3, 1e-2), "joint": (3e-3, 1e-2)}
+RATES: dict[str, list[tuple[float, ...]]] = {
+    "unary": [(1e-3,), (3e-3,), (1e-2,)],
+    "joint": [(3e-3,), (1e-2,)],
+    "stage": [(1e-2, 3e-2, 3e-3)],
+}
 SEEDS = range(4)
 SPREAD = 0.007
 """How far runs of one form are apart."""
 
 
-def point(net: str, scheme: str, rate: float) -> list[Recipe]:
+def point(net: str, scheme: str, rates: tuple[float, ...]) -> list[Recipe]:
     fixed = tables.BASES["horses"].to_json()
-    changed = {"net": net, "scheme": scheme, "learning_rates": [rate]}
+    changed = {"net": net, "scheme": scheme, "learning_rates": list(rates)}
     return [Recipe.from_json(fixed | changed | {"seed": seed}) for seed in SEEDS]
 
 
 def points(nets: Iterable[str], scheme: str) -> list[Recipe]:
-    return [recipe for net, rate in itertools.product(nets, RATES[scheme]) for recipe in point(net, scheme, rate)]
+    return [recipe for net, rates in itertools.product(nets, RATES[scheme]) for recipe in point(net, scheme, rates)]
 
 
 def best(store: Store, nets: Iterable[str], scheme: str) -> dict[str, float]:
@@ -46,11 +50,12 @@ def best(store: Store, nets: Iterable[str], scheme: str) -> dict[str, float]:
     means = {}
     for net in nets:
         cells, texts = {}, []
-        for rate in RATES[scheme]:
-            valid = [0.0 if found[r].failed else found[r].valid for r in point(net, scheme, rate)]
-            cells[rate] = statistics.mean(valid)
-            lost = sum(found[r].failed is not None for r in point(net, scheme, rate))
-            texts.append(f"{rate:g}: {100 * cells[rate]:.2f} +- {100 * statistics.stdev(valid):.2f}, {lost} failed")
+        for rates in RATES[scheme]:
+            valid = [0.0 if found[r].failed else found[r].valid for r in point(net, scheme, rates)]
+            cells[rates] = statistics.mean(valid)
+            lost = sum(found[r].failed is not None for r in point(net, scheme, rates))
+            name = ", ".join(f"{rate:g}" for rate in rates)
+            texts.append(f"{name}: {100 * cells[rates]:.2f} +- {100 * statistics.stdev(valid):.2f}, {lost} failed")
         means[net] = max(cells.values())
         print(f"{net:24} {scheme:6} {';  '.join(texts)}")
     return means
@@ -70,6 +75,8 @@ def main() -> None:
     print(run(points(forms, "joint"), store, device=options.device, precision=options.precision), "runs added")
     joint = best(store, forms, "joint")
     best_form = max(joint, key=lambda name: joint[name])
+    print(run(points(forms, "stage"), store, device=options.device, precision=options.precision), "runs added")
+    best(store, forms, "stage")
     print(f"net: {net}; form: {best_form if joint[best_form] > joint[net] + SPREAD else net}")
 
 

@@ -290,3 +290,6 @@ def test_nan_is_passed_on() -> None:
     unary[0, 1, 2] = torch.nan
     log_z, _ = compiled.forward(unary, torch.zeros(1, 1, 4, 4), torch.tensor([3, 3]))
     assert log_z.isnan().tolist() == [True, False]
+    labels, best = compiled.decode(torch.full((1, 3, 4), torch.nan), torch.zeros(1, 1, 4, 4), torch.tensor([3]))
+    assert labels.tolist() == [[-100, -100, -100]]
+    assert best.isnan().all()

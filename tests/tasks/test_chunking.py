@@ -1,6 +1,7 @@
 """The chunking task: its splits, batches whose parts do not see each other, F1 over a whole set."""
 
 import dataclasses
+import math
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 from equipoise import tasks
 from equipoise.data import MissingFileError, conll
 from equipoise.nets import bilstm, tagger
-from equipoise.recipe import Recipe
+from equipoise.recipe import OBJECTIVES, Recipe
 from equipoise.tasks.chunking import Chunking, parse
 from equipoise.training import train
 
@@ -176,6 +177,16 @@ def test_it_learns(scheme: str) -> None:
     (run,) = train([recipe(scheme=scheme, max_epochs=15, learning_rates=rates)])
     assert run.failed is None
     assert run.test > 0.75
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_replica_that_breaks_down_does_not_take_the_others_along(objective: str) -> None:
+    """Its scores are NaN, and so no tag is the best."""
+    fields = {"optimizer": "sgd", "objective": objective, "max_epochs": 2}
+    lost, well = train([recipe(learning_rates=(1e30,), **fields), recipe(learning_rates=(0.01,), **fields)])
+    assert lost.failed is not None
+    assert well.failed is None
+    assert math.isfinite(well.test)
 
 
 @pytest.mark.parametrize("net", ["linear-20", "bilstm"])

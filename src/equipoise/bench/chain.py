@@ -34,7 +34,7 @@ class Size:
 
 
 SIZES = (Size(32, 14, 26), Size(256, 14, 26), Size(32, 64, 23, ragged=True), Size(8, 1024, 23), Size(32, 64, 128))
-TURN = 0.005
+TURN = 0.1
 """Seconds."""
 
 
@@ -120,8 +120,8 @@ def _double(answer: Any) -> Tensor:
 def measure(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) -> dict[str, list[float] | str]:
     """The seconds of each call, all taking turns until each has had its time or 200 turns; or why it failed.
 
-    A turn is one call, or as many as fit into 5 ms: what costs less is measured with its own data in the caches, not
-    with what a peer has left there.
+    A turn is one call, or as many as fit into a tenth of a second: what costs less is measured with its own data in the
+    caches and its own threads awake, not with what a peer has left there.
     """
     times: dict[str, list[float] | str] = {name: [] for name in calls}
     for _ in range(200):

@@ -179,7 +179,7 @@ static void decode_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
         path[t] = place < m ? place : m - 1; /* where all is NaN */
     }
     q->value[b] = score_of(s, unary, path);
-    for (int64_t t = q->value[b] == -INFINITY ? 0 : s->n; t < q->length; t++) path[t] = IGNORE;
+    for (int64_t t = q->value[b] > -INFINITY ? s->n : 0; t < q->length; t++) path[t] = IGNORE; /* NaN is not */
 }
 
 /* ---- all sequences ---- */

@@ -77,7 +77,8 @@ def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> T
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The labelling with the highest score (MAP), (*batch, L), -100 beyond the length, and its score, (*batch,).
 
-    The score is differentiable. Where every labelling is forbidden, labels are -100 throughout and the score is -inf.
+    The score is differentiable. Where every labelling is forbidden, labels are -100 throughout and the score is -inf;
+    where scores are NaN, labels are -100 too, or whatever is best without those.
 
     >>> unary = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> labels, best = decode(unary, torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor(2))

@@ -17,7 +17,7 @@ def decode_kernel(
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The best labels of each chunk, where its first and last are `known`, (N, chunks + 1), or free: then also their
-    score, into `best`. Where that is -inf, and beyond the length, labels are -100."""
+    score, into `best`. Where that is -inf or NaN, and beyond the length, labels are -100."""
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
     length = tl.load(lengths + n).to(tl.int32)
     first, last = k * chunk, tl.minimum(k * chunk + chunk, length - 1)
@@ -46,7 +46,7 @@ def decode_kernel(
             total += gain
     if known is None:
         tl.store(best + n, total)
-        at = tl.where(total == NEVER, NONE, tl.minimum(tl.argmax(x, 0), M - 1))
+        at = tl.where(total > NEVER, tl.minimum(tl.argmax(x, 0), M - 1), NONE)
     else:
         at = tl.load(known + tl.where(first < last, 1, 0)).to(tl.int32)
     tl.debug_barrier()  # the pointers that one thread follows were written by others

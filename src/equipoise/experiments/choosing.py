@@ -6,7 +6,7 @@ larger than their differences. So the best two or three are run three or six tim
 The paper chooses a rate "without optimization diverging". What happens in one run of seventy is not seen in six, so a
 point of which any run so far, the tables' included, has come to nothing on the validation examples gives way to the
 next best. Where that has happened to two points of one rate when they were run for a table, it is the rate's doing, and
-every point of that rate gives way.
+every point of that rate gives way. Where no point is left, the one is taken whose runs, all of them, are best on average.
 """
 
 import json
@@ -86,7 +86,7 @@ def choices_from(
 
 
 def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record]) -> list[Recipe]:
-    """The best points by their first runs, none of which came to nothing, unless there are no others.
+    """The best points by their first runs, of which no run came to nothing, or the best by all runs.
 
     None if the grid was not run to the end.
     """
@@ -96,21 +96,24 @@ def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record]) -> list[R
     if len(means) < len(points):
         return []
     lost = [point for point in means if _diverges(point, done)]
-    tested = [point for point in lost if _count(point, done) > len(tables.runs(point, **final))]
+    tested = [point for point in lost if len(_every(point, done)) > len(tables.runs(point, **final))]
     bold = [rates for rates, count in Counter(point.learning_rates for point in tested).items() if count > 1]
-    sound = [point for point in means if point not in lost and point.learning_rates not in bold] or list(means)
+    sound = [point for point in means if point not in lost and point.learning_rates not in bold]
+    if not sound:
+        return [max(means, key=lambda point: tuning.mean_valid(_every(point, done)))]
     return sorted(sound, key=lambda point: -means[point])[:finalists]
 
 
 def _diverges(point: Recipe, done: Mapping[Recipe, Record]) -> bool:
     """Whether any run of the point has come to nothing."""
-    valid = [done[recipe].valid for recipe in tables.runs(point) if recipe in done and done[recipe].failed is None]
-    failed = any(recipe in done and done[recipe].failed is not None for recipe in tables.runs(point))
-    return failed or min(valid) < DIVERGED * statistics.median(valid)
+    runs = _every(point, done)
+    valid = [kept.valid for kept in runs if kept.failed is None]
+    return len(valid) < len(runs) or min(valid) < DIVERGED * statistics.median(valid)
 
 
-def _count(point: Recipe, done: Mapping[Recipe, Record]) -> int:
-    return sum(recipe in done for recipe in tables.runs(point))
+def _every(point: Recipe, done: Mapping[Recipe, Record]) -> list[Record]:
+    """All of the point's records."""
+    return [done[recipe] for recipe in tables.runs(point) if recipe in done]
 
 
 def _of(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Recipe, Record]) -> list[Record]:

@@ -71,7 +71,7 @@ GRIDS = {
             "rmsprop": ((1e-3,), (1e-3, 3e-3), (3e-4, 1e-3)),
         },
         alphas={"offline": (1.0, 2.0, 4.0, 8.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
-        weights=(0.01, 0.1),
+        weights=(0.001, 0.01, 0.1),
     ),
 }
 """By task, or by task and net. The tasks after the first have smaller grids, around what had turned out to matter."""

@@ -125,10 +125,13 @@ class Counter:
         return Counter(kinds, begin, end, torch.tensor(kind, device=device))
 
     def count(self, predicted: Tensor, true: Tensor, lengths: Tensor) -> Tensor:
-        """Right, predicted and true chunks of each type, (*batch, T, 3), of tags (*batch, L) up to `lengths`."""
-        place = torch.arange(true.shape[-1], device=true.device)
+        """Right, predicted and true chunks of each type, (*batch, T, 3), of tags (*batch, L) up to `lengths`.
+
+        -100, which is what decoding answers where scores are NaN, is O.
+        """
+        inside = torch.arange(true.shape[-1], device=true.device) < lengths[..., None]
         (begin, stop, kind), (true_begin, true_stop, true_kind) = (
-            self._mark(torch.where(place < lengths[..., None], tags, len(self.kind) - 1)) for tags in (predicted, true)
+            self._mark(torch.where(inside & (tags >= 0), tags, len(self.kind) - 1)) for tags in (predicted, true)
         )
         right = begin & true_begin & (stop == true_stop) & (kind == true_kind)
         marks = ((right, true_kind), (begin, kind), (true_begin, true_kind))
