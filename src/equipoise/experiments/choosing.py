@@ -6,7 +6,7 @@ larger than their differences. So the best two or three are run three or six tim
 The paper chooses a rate "without optimization diverging". What happens in one run of seventy is not seen in six, so a
 point of which any run so far, the tables' included, has come to nothing on the validation examples gives way to the
 next best. Where that has happened to two points of one rate when they were run for a table, it is the rate's doing, and
-every point of that rate gives way. Where no point is left, the one is taken whose runs, all of them, are best on average.
+every point of that rate gives way. Where no point is left, the one is taken whose runs, all of them, have the best mean.
 """
 
 import json
