@@ -6,11 +6,10 @@ larger than their differences. So the best two or three are run three or six tim
 The paper chooses a rate "without optimization diverging". What happens in one run of seventy is not seen in six, so a
 point of which any run so far, the tables' included, has come to nothing on the validation examples gives way to the
 next best. Where that has happened to two points of one rate when they were run for a table, it is the rate's doing, and
-every point of that rate gives way. Where no point is left, the one is taken whose runs, all of them, have the best mean.
+every point of that rate gives way. Where no point is left, the one is taken whose runs are best on average.
 """
 
 import json
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from .store import Record
 
 OPTIMIZERS = ("adam", "sgd")
 DIVERGED = 0.75
-"""A run has come to nothing if it ends below this share of what its point reaches in the middle."""
+"""A run has come to nothing if it ends below this share of what the best point of its grid reaches."""
 
 
 class Rounds(NamedTuple):
@@ -95,20 +94,14 @@ def _finalists(setting: tuning.Setting, done: Mapping[Recipe, Record]) -> list[R
     means = {point: tuning.mean_valid(runs) for point in points if (runs := _of(point, first, done))}
     if len(means) < len(points):
         return []
-    lost = [point for point in means if _diverges(point, done)]
+    least = DIVERGED * max(means.values())
+    lost = [point for point in means if any(not kept.valid >= least for kept in _every(point, done))]
     tested = [point for point in lost if len(_every(point, done)) > len(tables.runs(point, **final))]
     bold = [rates for rates, count in Counter(point.learning_rates for point in tested).items() if count > 1]
     sound = [point for point in means if point not in lost and point.learning_rates not in bold]
     if not sound:
         return [max(means, key=lambda point: tuning.mean_valid(_every(point, done)))]
     return sorted(sound, key=lambda point: -means[point])[:finalists]
-
-
-def _diverges(point: Recipe, done: Mapping[Recipe, Record]) -> bool:
-    """Whether any run of the point has come to nothing."""
-    runs = _every(point, done)
-    valid = [kept.valid for kept in runs if kept.failed is None]
-    return len(valid) < len(runs) or min(valid) < DIVERGED * statistics.median(valid)
 
 
 def _every(point: Recipe, done: Mapping[Recipe, Record]) -> list[Record]:
