@@ -172,7 +172,7 @@ def test_the_best_points_are_run_again_and_those_runs_decide() -> None:
     assert len(wanted) == len(set(wanted)) == 3 * 6
     known = {kept.recipe for kept in first}
     later = [
-        record(recipe, 50.0, valid=0.95 if recipe.alpha == 1.0 else 0.5) for recipe in wanted if recipe not in known
+        record(recipe, 50.0, valid=0.95 if recipe.alpha == 1.0 else 0.75) for recipe in wanted if recipe not in known
     ]
     choice = choices_from([*first, *later], "ocr")[OFFLINE.key]
     assert (choice["chosen"]["alpha"], choice["runs"], choice["tried"]) == (1.0, 6, 12)

@@ -123,8 +123,8 @@ def test_the_metric_is_averaged_over_pictures(task: Horses) -> None:
 
 
 def test_nets_by_name() -> None:
-    assert parse("default") == parse("w8-64") == Net(8, 64, 4)
-    assert parse("default+raw+ridge4096") == Net(8, 64, 4, "raw", ridge=4096.0)
+    assert parse("default") == parse("w8-64+unmirrored") == Net(8, 64, 4, mirrored=False)
+    assert parse("default+raw+ridge4096") == Net(8, 64, 4, "raw", ridge=4096.0, mirrored=False)
     assert parse("w16-128-d3+normalized+share0.9") == Net(16, 128, 3, "normalized", 0.9)
     assert parse("w16-128+learned") == Net(16, 128, 4, learned=True)
     assert parse("w4-32+checked+ridge1e-3").ridge == 1e-3

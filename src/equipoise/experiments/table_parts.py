@@ -10,7 +10,7 @@ from .verdicts import Evidence, Part, alike, as_good, better, slightly_worse
 REMEDIES = ("online", "offline", "offline_reg")
 PAPERS = tuple(paper.SCHEMES.split())
 HALF = 2 / 3
-"""At most this share of stage's time counts as about half: the paper's own are 0.53 to 0.66."""
+"""At most this share of stage's epochs counts as about half of its time: the paper's own, of time, are 0.53 to 0.66."""
 
 Parts = Callable[[Evidence], list[Part]]
 
@@ -97,10 +97,10 @@ def normalized_layers(evidence: Evidence) -> list[Part]:
 
 
 def half_the_time(evidence: Evidence, objective: str, scheme: str, name: str) -> Part:
+    """By epochs: seconds also depend on what else the device did at the time."""
     here, stage = (summarize(evidence.runs(objective, one), evidence.results) for one in (scheme, "stage"))
-    if min(here.runs, stage.runs) < ENOUGH or not here.seconds or not stage.seconds:
+    if min(here.runs, stage.runs) < ENOUGH or not here.epochs or not stage.epochs:
         return Part(name, None)
-    share = here.seconds / stage.seconds
-    epochs = f"{here.epochs:.0f} and {stage.epochs:.0f} epochs"
-    sentence = f"{here.seconds:.2f} s a run, stage {stage.seconds:.2f} s: a share of {share:.2f} ({epochs})"
+    share = here.epochs / stage.epochs
+    sentence = f"{here.epochs:.0f} epochs, stage {stage.epochs:.0f}: a share of {share:.2f}"
     return Part(name, share <= HALF, sentence, HALF - share)

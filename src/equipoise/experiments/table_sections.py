@@ -77,7 +77,11 @@ def time_blocks(table: Table, results: Results) -> list[Block]:
                 text += f"\npaper {printed.minutes:.0f} min ({printed.minutes / printed_joint.minutes:.2f})"
             cells.append(text)
         rows.append((_title(row), *cells))
-    said = "A run's share of the time its device was busy; in brackets, relative to joint training."
+    said = (
+        "A run's share of the time its device was busy; in brackets, relative to joint training. Where other programs "
+        "ran on the device at the same time, it took longer than it would alone, and not all cells were run in the "
+        "same company. Epochs can be compared: they stand with every cell above."
+    )
     return [Grid(("", *table.columns), tuple(rows)), Text(said)]
 
 
