@@ -191,18 +191,16 @@ def test_no_labelling_left() -> None:
     assert not gpu.marginals(torch.ones_like(log_z), *p, alpha)[0][0].any()
 
 
-@on_device
+@pytest.mark.gpu
 @pytest.mark.parametrize("m", [3, 23])
 @pytest.mark.parametrize("share", [0.1, 1.0])
-def test_scores_that_are_nan_give_labels_that_exist(m: int, share: float) -> None:
+def test_scores_that_are_nan_give_labels_that_exist_or_none(m: int, share: float) -> None:
     """One replica of a stack may have come to nothing, and the others must go on."""
-    p = make((64,), 9, m)
-    p.unary[torch.rand(p.unary.shape, device=DEVICE) < share] = torch.nan
+    p = make((8,), 9, m)
+    p.unary[torch.rand(p.unary.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE) < share] = torch.nan
     labels, _ = gpu.decode(*p)
-    assert int(labels.max()) < m
+    assert ((labels == -100) | ((labels >= 0) & (labels < m))).all()
     assert share < 1 or (labels == -100).all()
-    objectives.margin(p.unary, p.pairwise[0, 0], labels.clamp(min=0), p.lengths)
-    torch.cuda.synchronize()
 
 
 def test_the_cross_entropy_of_a_label_that_does_not_exist_is_nan() -> None:

@@ -80,7 +80,7 @@ def sigmoid(evidence: Evidence) -> list[Part]:
 
 def recurrent(evidence: Evidence) -> list[Part]:
     parts = []
-    for objective in ("marginal", "margin", "likelihood"):
+    for objective in tables.EXACT:
         joint, stage = ((scheme, evidence.runs(objective, scheme, net="bilstm")) for scheme in ("joint", "stage"))
         parts.append(as_good(evidence, tables.TITLES[objective], joint, stage))
     return parts
