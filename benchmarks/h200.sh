@@ -34,10 +34,10 @@ from pathlib import Path
 
 from equipoise.bench import chain
 
-for report in chain.run("cuda", seconds=0.5):
+for report in chain.run("cuda", seconds=0.3):
     (Path(sys.argv[1]) / "chain.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
 for r in report.rows:
-    figures = (f"{x:10.3g}" for x in (r.milliseconds, r.times_slower, r.error) if x is not None)
+    figures = (f"{x:10.3g}" for x in (r.milliseconds, r.overall, r.slowed, r.times_slower, r.error) if x is not None)
     print(f"{r.size:16} {r.question:11} {r.peer:13}", *figures, r.note[:60])
 PYTHON
 }

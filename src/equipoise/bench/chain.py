@@ -1,14 +1,13 @@
 """How fast and how right the chain CRF is beside its peers, in one process, each taking turns.
 
-Times are medians over rounds in which every peer answers once; speed on a shared machine is only ever a ratio within
-such a run. Errors are relative to the float64 answer of the reference: of the gradient with respect to unary, of the
-marginals, and for decoding the share of sequences whose labelling scores less than the best.
+Times are medians (see `timing`); speed on a shared machine is only ever a ratio within a run. Errors are relative to
+the float64 answer of the reference: of the gradient with respect to unary, of the marginals, and for decoding the share
+of sequences whose labelling scores less than the best.
 """
 
 import os
 import platform
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from torch import Tensor
 from .. import __version__, chain, objectives
 from .measurements import Measurements
 from .peers import PEERS, QUESTIONS, Call, Scores, importable
+from .timing import measure
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,6 @@ class Size:
 
 
 SIZES = (Size(32, 14, 26), Size(256, 14, 26), Size(32, 64, 23, ragged=True), Size(8, 1024, 23), Size(32, 64, 128))
-TURN = 0.1
-"""Seconds."""
 
 
 @dataclass
@@ -43,16 +41,23 @@ class Row:
     question: str
     size: str
     peer: str
-    milliseconds: float | None  # None where the peer failed
+    milliseconds: float | None  # the median of the calls that count; None where the peer failed
     times_slower: float | None  # than equipoise
     error: float | None
     note: str = ""
-    undisturbed: float | None = None  # milliseconds that a tenth of the calls stay below
+    lowest: float | None = None  # milliseconds that a tenth of them stay below
+    overall: float | None = None  # the median of all calls, those in turns that the machine slowed down included
+    slowed: float | None = None  # the share of the time that passed in such turns
 
 
 @dataclass
 class Report(Measurements):
     rows: list[Row] = field(default_factory=list)
+
+    @property
+    def slowed(self) -> float:
+        """The share of the time, on average over the rows, that others slowed the machine down."""
+        return statistics.fmean([row.slowed for row in self.rows if row.slowed is not None] or [0.0])
 
 
 def scores(size: Size, device: str, dtype: torch.dtype = torch.float32) -> Scores:
@@ -117,36 +122,6 @@ def _double(answer: Any) -> Tensor:
     return answer.detach().cpu().double() if isinstance(answer, Tensor) else torch.tensor(np.asarray(answer)).double()
 
 
-def measure(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) -> dict[str, list[float] | str]:
-    """The seconds of each call, all taking turns until each has had its time or 200 turns; or why it failed.
-
-    A turn is one call, or as many as fit into a tenth of a second: what costs less is measured with its own data in the
-    caches and its own threads awake, not with what a peer has left there.
-    """
-    times: dict[str, list[float] | str] = {name: [] for name in calls}
-    for _ in range(200):
-        for name, call in calls.items():
-            taken = times[name]
-            if isinstance(taken, str) or sum(taken) > seconds:
-                continue
-            try:
-                taken += _turn(call, wait)
-            except Exception as failure:  # a peer that breaks on a size is a result, not the end of the run
-                times[name] = f"{type(failure).__name__}: {failure}"[:200]
-    return times
-
-
-def _turn(call: Call, wait: Callable[[], None]) -> list[float]:
-    taken: list[float] = []
-    while sum(taken) < TURN:
-        wait()
-        start = time.perf_counter()
-        call()
-        wait()
-        taken.append(time.perf_counter() - start)
-    return taken
-
-
 def run(
     device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZES, against: tuple[str, ...] = ()
 ) -> Iterator[Report]:
@@ -197,14 +172,14 @@ def _compare(
     own = times.get("equipoise", warm["equipoise"])
     if isinstance(own, str):
         raise RuntimeError(f"{question} at {size}: {own}")
-    ours = statistics.median(own)
     for name in calls:
         taken = times.get(name, warm[name])
         if isinstance(taken, str):
             rows.append(Row(question, str(size), name, None, None, None, taken))
-        else:
-            middle = float(statistics.median(taken))
-            wrong = error(question, calls[name](), s, exact)
-            lowest = sorted(taken)[len(taken) // 10]
-            rows.append(Row(question, str(size), name, 1e3 * middle, middle / ours, wrong, undisturbed=1e3 * lowest))
+            continue
+        row = Row(question, str(size), name, 1e3 * taken.median, taken.median / own.median, None)
+        row.error = error(question, calls[name](), s, exact)
+        row.lowest, row.overall, row.slowed = 1e3 * taken.lowest, 1e3 * statistics.median(taken.every), taken.slowed
+        row.note = "" if taken.steady else "no turn was steady"
+        rows.append(row)
     return rows

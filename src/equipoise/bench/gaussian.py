@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import platform
-import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +22,11 @@ import torch
 from torch import Tensor
 
 from .. import __version__, gaussian
-from .chain import measure
 from .gaussian_limits import floor, on_device, peak, rates
 from .gaussian_peers import PEERS, Question, Size, answer, importable, question
 from .measurements import Measurements
 from .peers import Call
+from .timing import measure
 
 HEADINGS = ("system", "peer", "ms", "x slower", "residual", "gradient", "memory", "device ms", "floor ms")
 
@@ -116,7 +115,7 @@ def _solvers(size: Size, device: str, seconds: float, wait: Callable[[], None], 
     own = times.get("equipoise", warm["equipoise"])
     if isinstance(own, str):
         raise RuntimeError(f"{size}: {own}")
-    ours, exact = statistics.median(own), _truth(asked)
+    ours, exact = own.median, _truth(asked)
     rows = []
     for name in calls:
         row = Row(str(size), name)
@@ -124,8 +123,7 @@ def _solvers(size: Size, device: str, seconds: float, wait: Callable[[], None], 
         if isinstance(taken, str):
             row.note = taken[:80]
         else:
-            middle = statistics.median(taken)
-            row.milliseconds, row.times_slower = 1e3 * middle, middle / ours
+            row.milliseconds, row.times_slower = 1e3 * taken.median, taken.median / ours
             row.residual, row.gradient_error, row.note = _errors(name, asked, exact)
             row.memory = peak(name, size, device) if size in (MAIN, *LARGE) else None
         if name == "equipoise":
@@ -153,7 +151,7 @@ def _norms(side: int, device: str, seconds: float, wait: Callable[[], None]) -> 
     for name, taken in times.items():
         if isinstance(taken, str):
             raise RuntimeError(f"{name} norm at {side}: {taken}")
-        rows.append(Row(f"norm of 1 x {side}², D 16", name, 1e3 * statistics.median(taken)))
+        rows.append(Row(f"norm of 1 x {side}², D 16", name, 1e3 * taken.median))
     estimate = gaussian.sampled_mean_abs(embeddings)
     rows[1].note = f"error {100 * float(estimate.error / estimate.value.detach()):.1f} %"
     return rows

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import torch
 
-from .chain import measure
 from .device import replay
 from .gaussian_peers import Question, Size, answer, question
 from .peers import Call
+from .timing import measure
 
 
 def rates(device: str, wait: Callable[[], None]) -> tuple[float, float]:
@@ -29,7 +29,7 @@ def rates(device: str, wait: Callable[[], None]) -> tuple[float, float]:
     calls: dict[str, Call] = {"copy": lambda: y.copy_(x), "product": lambda: square @ square}
     measure(calls, 0.0, wait)
     times = measure(calls, 0.5, wait)
-    best = {name: min(taken) for name, taken in times.items() if not isinstance(taken, str)}
+    best = {name: min(taken.every) for name, taken in times.items() if not isinstance(taken, str)}
     return 2 * x.nbytes / best["copy"], 2 * len(square) ** 3 / best["product"]
 
 

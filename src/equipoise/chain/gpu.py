@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import reference, scan
-from .problem import Problem, bare, opaque
+from .problem import Problem, bare, capturing
 from .reference import Messages
 from .scoring import Weigh
 from .triton_launch import Launcher, plan
@@ -88,16 +88,14 @@ def is_short(unary: Tensor, pairwise: Tensor) -> bool:
 
     It spares the host at the device's cost, so a CUDA graph, which needs no host, is better off without it.
     """
-    capturing = unary.is_cuda and torch.cuda.is_current_stream_capturing()
-    return plan(unary.shape, pairwise.shape).fused and not capturing
+    return plan(unary.shape, pairwise.shape).fused and not capturing(unary)
 
 
 def at_once(
     question: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
 ) -> tuple[Tensor, Weigh]:
-    """As `compiled.at_once`; no weight is refused."""
-    loss, weigh = Launcher(unary, pairwise, lengths).at_once(question, labels)
-    return loss, lambda weight: weigh(weight) if bare() and not opaque(weight) else None
+    """As `compiled.at_once`; no weight is refused that has values."""
+    return Launcher(unary, pairwise, lengths).at_once(question, labels)
 
 
 def _call(function: Any, *args: Tensor | None) -> Any:

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _has_storage, _len_torch_dispatch_stack
 
+MOST_LOOKS = 1024  # that `given` remembers
 IGNORE = -100  # marks a position that does not count, in labels given and labels returned
 
 
@@ -52,7 +54,32 @@ def spread(pairwise: Tensor, unary: Tensor) -> Tensor:
 
 
 def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels: Tensor | None = None) -> Problem:
-    """The scores as a problem, all checked but the values of lengths and labels; half precision becomes float32."""
+    """The scores as a problem, all checked but the values of lengths and labels; half precision becomes float32.
+
+    To know again what was in order takes a third of the time that the checks do, which short chains feel.
+    """
+    looks = (_look(unary), _look(pairwise), _look(lengths), _look(labels)) if bare() else None
+    if looks in _in_order and (lengths is not None or not capturing(unary)):
+        return Problem(unary, pairwise, _in_order[looks] if lengths is None else lengths)
+    chain = _checked(unary, pairwise, lengths, labels)
+    as_given = chain.unary is unary and chain.pairwise is pairwise and (lengths is None or chain.lengths is lengths)
+    if looks is not None and as_given and not capturing(unary):
+        if len(_in_order) == MOST_LOOKS:
+            _in_order.clear()
+        _in_order[looks] = chain.lengths if lengths is None else _UNUSED
+    return chain
+
+
+def _look(x: Tensor | None) -> tuple[torch.Size, torch.dtype, torch.device] | type:
+    """What the checks ask about."""
+    return (x.shape, x.dtype, x.device) if isinstance(x, Tensor) else type(x)
+
+
+_UNUSED = torch.empty(0)
+_in_order: dict[tuple[object, ...] | None, Tensor] = {}  # what passed as it was, and lengths for where none are given
+
+
+def _checked(unary: Tensor, pairwise: Tensor, lengths: Tensor | None, labels: Tensor | None) -> Problem:
     check_scores(unary, pairwise)
     if unary.dtype != pairwise.dtype or unary.dtype not in (torch.float32, torch.float64):
         dtype = torch.promote_types(torch.promote_types(unary.dtype, pairwise.dtype), torch.float32)
@@ -175,23 +202,29 @@ def readable(*tensors: Tensor) -> bool:
     if torch.compiler.is_compiling():
         return False
     for x in tensors:  # not all(), which takes longer to start than to run
-        if not (x.is_cpu and torch._C._has_storage(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        if not (x.is_cpu and _has_storage(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
             return False
     return True
 
 
 def opaque(x: Tensor) -> bool:
     """Whether a batch of gradients in a backward pass hides in this tensor, which operators cannot see either."""
-    return not torch._C._has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return not _has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def bare() -> bool:
     """Whether tensors with values are all that comes along: no trace, no transform, no mode that wants to see calls."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-    )
+    return not (torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack())
+
+
+def capturing(x: Tensor) -> bool:
+    """Whether a CUDA graph is being made, which wants its own memory and no host."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def has_values(x: Tensor) -> bool:
+    """`bare`, in a backward pass that torch.compile has nothing to do with, and not `opaque`."""
+    return _has_storage(x) and not (_len_torch_dispatch_stack() or _are_functorch_transforms_active())
 
 
 def first(where: Tensor) -> tuple[int, ...] | None:

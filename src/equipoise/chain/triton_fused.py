@@ -112,9 +112,8 @@ def cross_entropy_kernel(
 
 @general
 def weigh_kernel(
-    unary, pairwise, lengths, nodes, edges, gradient, N, blocks, weight, stride, L, inner, count,
-    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    weight, stride, nodes, edges, gradient, N, L, inner, count, blocks,
+    M: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """sum_n weight_n edges_n over the sequences of each matrix into gradient, (count, M, M), and nodes_n *= weight_n.
 

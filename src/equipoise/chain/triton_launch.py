@@ -12,14 +12,23 @@ import torch
 from torch import Tensor
 
 from . import triton_decode, triton_fused, triton_kernels, triton_scan, triton_transport
+from .problem import has_values
 from .scoring import Weigh
-from .triton_start import start
+from .triton_start import ready, start
 
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the size of the matrix that the registers of a program hold
 FULL = 528  # warps that keep a GPU busy: four on each of its 132 processors
 LONG = 1024  # positions that one program goes through where those are independent of each other
 SHORT = 64  # positions up to which one program does all of a chain's passes
 ROWS, COLUMNS = 32, 32  # what a program of `weigh_kernel` adds up at a time
+
+
+class AtOnce(NamedTuple):
+    """What answers a question along with its gradient."""
+
+    kernel: Any
+    room: int  # numbers that it needs besides
+    constants: tuple[Any, ...]
 
 
 class Plan(NamedTuple):
@@ -38,12 +47,11 @@ class Plan(NamedTuple):
     size: int  # of the square that a program's registers hold
     warps: int
     constants: tuple[Any, ...]  # which all kernels are compiled for
+    rows: int  # positions that a program of `log_marginals_kernel` looks at together
     fused: bool  # whether one program a sequence should answer a loss and its gradient
-
-    @property
-    def rows(self) -> int:
-        """Positions that a program of `log_marginals_kernel` looks at together."""
-        return 1024 * self.warps // self.size
+    at_once: dict[str, AtOnce]  # by the loss
+    blocks: int  # programs of `weigh_kernel` that add up a matrix
+    weighers: int  # all its programs
 
 
 @functools.lru_cache(maxsize=1024)
@@ -57,10 +65,18 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     sequences, per_edge, size = math.prod(batch), edges != 1, max(16, 1 << (m - 1).bit_length())
     stages = 3 if size < 128 and not per_edge else 1  # scores to come are fetched where registers allow
     fused = neighbours and not per_edge and size < 128 and length <= SHORT and 0 < sequences * WARPS[size] <= FULL
-    constants = m, size, per_edge, stages
+    constants, rows = (m, size, per_edge, stages), 1024 * WARPS[size] // size
+    at_once = {
+        "likelihood": AtOnce(triton_fused.likelihood_kernel, sequences * m * (m + 2 * length), constants),
+        "cross_entropy": AtOnce(
+            triton_fused.cross_entropy_kernel, sequences * m * (m + 5 * length), (*constants, rows)
+        ),
+    }
+    blocks = math.ceil(m * m / COLUMNS)
+    weighers = count * blocks + math.ceil(sequences * length * m / (ROWS * COLUMNS))
     return Plan(
         *(tuple(batch), length, m, own, shape, sequences, inner, count, neighbours),
-        *(per_edge, size, WARPS[size], constants, fused),
+        *(per_edge, size, WARPS[size], constants, rows, fused, at_once, blocks, weighers),
     )
 
 
@@ -79,24 +95,23 @@ class Launcher:
 
         The thread of autograd that runs the latter has to be woken, and is slow: all that can be is done before.
         """
-        p, unary = self.plan, self.unary
-        value, nodes, gradient = unary.new_empty(p.batch), torch.empty_like(unary), unary.new_empty(self.given)
-        likelihood = question == "likelihood"
-        room = unary.new_empty(p.sequences * p.m * (p.m + (2 if likelihood else 5) * p.length))
-        rest = _rows(labels), value, nodes, room, p.sequences
-        if likelihood:
-            self._run(triton_fused.likelihood_kernel, 1, *rest)
-        else:
-            self._run(triton_fused.cross_entropy_kernel, 1, *rest, more=(p.rows,))
-        blocks = -(-p.m * p.m // COLUMNS)
-        programs = p.matrices * blocks - (-nodes.numel() // (ROWS * COLUMNS))
+        plan, unary, pairwise, lengths = self.plan, self.unary, self.pairwise, self.lengths
+        kernel, size, constants = plan.at_once[question]
+        value, room = unary.new_empty(plan.batch), unary.new_empty(size)
+        nodes, gradient = torch.empty_like(unary), torch.empty_like(pairwise)
+        n, shape = plan.sequences, (plan.length, plan.inner, plan.matrices)
+        arguments = unary, pairwise, lengths, _rows(labels), value, nodes, room, n, *shape
+        start(kernel, n, plan.warps, arguments, constants)
+        rest = nodes, room, gradient, n, *shape, plan.blocks
+        weigh = ready(triton_fused.weigh_kernel, plan.weighers, plan.warps, rest, (plan.m, ROWS, COLUMNS))
 
-        def weigh(weight: Tensor) -> tuple[Tensor, Tensor]:
-            rest = nodes, room, gradient, p.sequences, blocks, *_even(weight)
-            self._start(triton_fused.weigh_kernel, programs, *rest, more=(ROWS, COLUMNS))
+        def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+            if not has_values(weight):
+                return None
+            weigh(*_even(weight))
             return nodes, gradient
 
-        return value, weigh
+        return value, weighted
 
     def forward(
         self, labels: Tensor | None = None, ends: Tensor | None = None, chunk: int = 0

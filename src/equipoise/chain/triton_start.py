@@ -4,6 +4,7 @@
 arguments. Ours are compiled for none of the latter (`triton_kernels.general`), so a few constants tell.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,9 +20,7 @@ compiled: dict[Any, Any] = {}  # kernels, by what they were compiled for
 def start(kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
     """kernel[(programs,)](*arguments, *constants, num_warps=warps); the first argument tells the device."""
     device = arguments[0].get_device()
-    # An address is a number, which spares Triton asking the driver whose it is.
-    addresses = [x.data_ptr() if type(x) is Tensor else x for x in arguments]
-    key = kernel.fn, device, constants, *[x is None for x in arguments]
+    key = kernel.fn, device, constants, *map(type, arguments)
     found = compiled.get(key)
     if found is None or device != torch._C._cuda_getDevice():
         with torch.cuda.device_of(arguments[0]):
@@ -30,6 +29,29 @@ def start(kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], co
     stream = torch._C._cuda_getCurrentRawStream(device)
     if KNOWN:
         program = found.function, found.packed_metadata, None, None, None
-        found.run(programs, 1, 1, stream, *program, *addresses, *constants)
+        found.run(programs, 1, 1, stream, *program, *_addresses(arguments), *constants)
     else:
         found[programs, 1, 1](*arguments, *constants, stream=stream)
+
+
+def ready(
+    kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]
+) -> Callable[[Tensor, int], None]:
+    """`start` on the same device and stream once the first two arguments, a tensor and a number, are known."""
+    device = arguments[0].get_device()
+    found = compiled.get((kernel.fn, device, constants, Tensor, int, *map(type, arguments)))
+    if not KNOWN or found is None or device != torch._C._cuda_getDevice():
+        return lambda x, n: start(kernel, programs, warps, (x, n, *arguments), constants)
+    stream, run = torch._C._cuda_getCurrentRawStream(device), found.run
+    first = programs, 1, 1, stream, found.function, found.packed_metadata, None, None, None
+    last = *_addresses(arguments), *constants
+
+    def later(x: Tensor, n: int, _alive: tuple[Any, ...] = arguments) -> None:
+        run(*first, x.data_ptr(), n, *last)
+
+    return later
+
+
+def _addresses(arguments: tuple[Any, ...]) -> list[Any]:
+    """Tensors as numbers, which spares Triton asking the driver whose they are."""
+    return [x.data_ptr() if type(x) is Tensor else x for x in arguments]
