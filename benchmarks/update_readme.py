@@ -12,7 +12,7 @@ QUESTIONS = {
     "marginals": "marginals",
     "marginal": "marginal loss + gradient",
 }
-PEERS = ("pytorch-crf", "torch-struct", "TorchCRF", "jax")
+PEERS = ("pytorch-crf", "torch-struct", "TorchCRF", "jax", "jax-tree")
 
 
 def table(report: dict) -> str:

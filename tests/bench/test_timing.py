@@ -53,6 +53,15 @@ def test_all_turns_count_if_none_is_steady() -> None:
     assert times.slowed == 1
 
 
+def test_like_is_compared_with_like() -> None:
+    one = Times([Turn(1.0, [2.0, 2.0]), Turn(2.0, [5.0, 5.0, 5.0])], quickest=1.0)
+    other = Times([Turn(1.0, [8.0])], quickest=1.0)
+    slowed = Times([Turn(2.0, [10.0])], quickest=1.0)
+    assert other.over(one) == 4
+    assert slowed.over(one) == 2
+    assert one.over(slowed) == 0.5
+
+
 def test_a_slow_machine_is_waited_for_and_its_turns_are_set_aside(clock: Clock) -> None:
     """There is a pulse before and after each turn: of each peer's, the second is slowed, and every other after it."""
     beats = itertools.cycle([1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0])

@@ -33,6 +33,7 @@ LABELS = torch.zeros(2, 4, dtype=torch.int64)
         (UNARY, torch.zeros(1, 2, 3, 3, 3), None, ValueError, "pairwise has shape (1, 2, 3, 3, 3)"),
         (UNARY, PAIRWISE.to("meta"), None, ValueError, "pairwise is on meta, but unary is on cpu"),
         (UNARY, PAIRWISE, torch.tensor([4]), ValueError, "lengths has shape (1,), but unary (2, 4, 3) needs (2,)"),
+        (UNARY, PAIRWISE, [4, 1], TypeError, "lengths must be a tensor, got list"),
         (UNARY, PAIRWISE, torch.tensor([4.0, 1.0]), TypeError, "lengths must be integers, got torch.float32"),
         (UNARY, PAIRWISE, torch.tensor([True, True]), TypeError, "lengths must be integers, got torch.bool"),
         (UNARY, PAIRWISE, torch.tensor([4, 0]), ValueError, "lengths[1] is 0, but must be from 1 to L = 4"),
@@ -50,6 +51,7 @@ def test_scores_and_lengths(unary, pairwise, lengths, error, message) -> None:
     ("labels", "lengths", "error", "message"),
     [
         (LABELS[0], None, ValueError, "labels has shape (4,), but unary (2, 4, 3) needs (2, 4)"),
+        ([[0] * 4] * 2, None, TypeError, "labels must be a tensor, got list"),
         (LABELS.double(), None, TypeError, "labels must be integers, got torch.float64"),
         (LABELS + 3, None, ValueError, "labels[0, 0] is 3, but a position that counts needs a label from 0 to 2"),
         (LABELS - 100, torch.tensor([1, 1]), ValueError, "labels[0, 0] is -100"),

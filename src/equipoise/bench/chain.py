@@ -177,7 +177,7 @@ def _compare(
         if isinstance(taken, str):
             rows.append(Row(question, str(size), name, None, None, None, taken))
             continue
-        row = Row(question, str(size), name, 1e3 * taken.median, taken.median / own.median, None)
+        row = Row(question, str(size), name, 1e3 * taken.median, taken.over(own), None)
         row.error = error(question, calls[name](), s, exact)
         row.lowest, row.overall, row.slowed = 1e3 * taken.lowest, 1e3 * statistics.median(taken.every), taken.slowed
         row.note = "" if taken.steady else "no turn was steady"

@@ -115,7 +115,7 @@ def _solvers(size: Size, device: str, seconds: float, wait: Callable[[], None], 
     own = times.get("equipoise", warm["equipoise"])
     if isinstance(own, str):
         raise RuntimeError(f"{size}: {own}")
-    ours, exact = own.median, _truth(asked)
+    exact = _truth(asked)
     rows = []
     for name in calls:
         row = Row(str(size), name)
@@ -123,7 +123,7 @@ def _solvers(size: Size, device: str, seconds: float, wait: Callable[[], None], 
         if isinstance(taken, str):
             row.note = taken[:80]
         else:
-            row.milliseconds, row.times_slower = 1e3 * taken.median, taken.median / ours
+            row.milliseconds, row.times_slower = 1e3 * taken.median, taken.over(own)
             row.residual, row.gradient_error, row.note = _errors(name, asked, exact)
             row.memory = peak(name, size, device) if size in (MAIN, *LARGE) else None
         if name == "equipoise":

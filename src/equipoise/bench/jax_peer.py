@@ -1,8 +1,10 @@
-"""What a strong engineer would write in JAX: one jitted scan over time in the exp domain, gradients by jax.grad.
+"""What a strong engineer would write in JAX, in the exp domain, jitted, gradients by jax.grad: a scan, and a tree.
 
-a_t = (a_{t-1} @ exp W) * exp(U_t - max U_t), divided by its sum;  log Z = the sum of the logarithms of those sums
+scan    a_t = (a_{t-1} @ exp W) * exp(U_t - max U_t), divided by its sum; log Z = the sum of the logarithms of those
+tree    exp W * exp(U_t - max U_t) for every edge, neighbours multiplied until one matrix is left: log2 L steps
 """
 
+import functools
 import os
 from typing import Any
 
@@ -16,7 +18,8 @@ import torch
 from .peers import Call, Scores
 
 
-def log_partition(unary: Any, pairwise: Any, mask: Any) -> Any:
+def scan(unary: Any, pairwise: Any, mask: Any) -> Any:
+    """log Z, (B,)."""
     peak = unary.max(-1)
     scaled = jnp.exp(unary - peak[..., None]).swapaxes(0, 1)  # (L, B, M)
     top = pairwise.max()
@@ -36,26 +39,42 @@ def log_partition(unary: Any, pairwise: Any, mask: Any) -> Any:
     return log_z
 
 
+def tree(unary: Any, pairwise: Any, mask: Any) -> Any:
+    """log Z, (B,)."""
+    peak, top = unary.max(-1), pairwise.max()
+    scaled = jnp.exp(unary - peak[..., None])
+    nothing = jnp.eye(unary.shape[-1])
+    matrices = jnp.where(mask[:, 1:, None, None], jnp.exp(pairwise - top) * scaled[:, 1:, None, :], nothing)
+    log_z = peak[:, 0] + (jnp.where(mask, peak + top, 0.0))[:, 1:].sum(-1)
+    while matrices.shape[1] > 1:
+        if matrices.shape[1] % 2:
+            matrices = jnp.concatenate([matrices, jnp.broadcast_to(nothing, matrices[:, :1].shape)], 1)
+        matrices = matrices[:, ::2] @ matrices[:, 1::2]
+        size = matrices.max((-2, -1), keepdims=True)
+        matrices, log_z = matrices / size, log_z + jnp.log(size).sum((1, 2, 3))
+    return log_z + jnp.log(jnp.einsum("bi,bij->b", scaled[:, 0], matrices[:, 0]))
+
+
 def score(unary: Any, pairwise: Any, labels: Any, mask: Any) -> Any:
     nodes = jnp.take_along_axis(unary, labels[..., None], -1)[..., 0] * mask
     return nodes.sum(-1) + (pairwise[labels[:, :-1], labels[:, 1:]] * mask[:, 1:]).sum(-1)
 
 
-@jax.jit
-def likelihood(unary: Any, pairwise: Any, labels: Any, mask: Any) -> Any:
+@functools.partial(jax.jit, static_argnums=0)
+def likelihood(log_partition: Any, unary: Any, pairwise: Any, labels: Any, mask: Any) -> Any:
     def loss(u: Any, w: Any) -> Any:
         return (log_partition(u, w, mask) - score(u, w, labels, mask)).sum()
 
     return jax.value_and_grad(loss, (0, 1))(unary, pairwise)
 
 
-@jax.jit
-def marginals(unary: Any, pairwise: Any, mask: Any) -> Any:
+@functools.partial(jax.jit, static_argnums=0)
+def marginals(log_partition: Any, unary: Any, pairwise: Any, mask: Any) -> Any:
     return jax.grad(lambda u: log_partition(u, pairwise, mask).sum())(unary)
 
 
-@jax.jit
-def marginal(unary: Any, pairwise: Any, labels: Any, mask: Any) -> Any:
+@functools.partial(jax.jit, static_argnums=0)
+def marginal(log_partition: Any, unary: Any, pairwise: Any, labels: Any, mask: Any) -> Any:
     def loss(u: Any, w: Any) -> Any:
         p = jax.grad(lambda x: log_partition(x, w, mask).sum())(u)
         picked = jnp.take_along_axis(p, labels[..., None], -1)[..., 0]
@@ -85,7 +104,8 @@ def decode(unary: Any, pairwise: Any, mask: Any) -> Any:
     return jnp.concatenate([path, last[None]], 0).T
 
 
-def questions(s: Scores) -> dict[str, Call]:
+def questions(s: Scores, log_partition: Any) -> dict[str, Call]:
+    """Those about sums, by `scan` or `tree`; decoding by a scan only."""
     if s.unary.dtype == torch.float64:
         jax.config.update("jax_enable_x64", True)
     u, w, y, mask = (jnp.asarray(np.asarray(x.detach().cpu())) for x in (s.unary, s.pairwise, s.labels, s.mask))
@@ -93,9 +113,11 @@ def questions(s: Scores) -> dict[str, Call]:
     def done(answer: Any) -> Any:
         return jax.block_until_ready(answer)
 
-    return {
-        "likelihood": lambda: done(likelihood(u, w, y, mask))[1],
-        "decode": lambda: done(decode(u, w, mask)),
-        "marginals": lambda: done(marginals(u, w, mask)),
-        "marginal": lambda: done(marginal(u, w, y, mask))[1],
+    calls: dict[str, Call] = {
+        "likelihood": lambda: done(likelihood(log_partition, u, w, y, mask))[1],
+        "marginals": lambda: done(marginals(log_partition, u, w, mask)),
+        "marginal": lambda: done(marginal(log_partition, u, w, y, mask))[1],
     }
+    if log_partition is scan:
+        calls["decode"] = lambda: done(decode(u, w, mask))
+    return calls

@@ -96,8 +96,8 @@ def torch_struct(s: Scores) -> dict[str, Call]:
         potentials = s.pairwise.mT + s.unary[:, 1:, :, None] + first[:, :, None, :]
         return peer.LinearChainCRF(potentials.contiguous(), lengths=lengths)
 
-    def gold() -> Tensor:
-        return peer.LinearChainCRF.struct.to_parts(s.labels, m, lengths=lengths).type_as(s.unary)
+    # Its own ways between labels and the parts of a structure are loops in Python, here out of the clock's sight.
+    gold = peer.LinearChainCRF.struct.to_parts(s.labels, m, lengths=lengths).type_as(s.unary)
 
     def of_nodes(edges: Tensor) -> Tensor:
         return torch.cat([edges[:, :1].sum(-2), edges.sum(-1)], 1)
@@ -106,13 +106,9 @@ def torch_struct(s: Scores) -> dict[str, Call]:
         p = of_nodes(model().marginals).gather(-1, s.labels[..., None])[..., 0]
         return s.gradient(-(p.clamp(min=1e-38).log() * places).sum())
 
-    def decode() -> Tensor:
-        labels, _ = peer.LinearChainCRF.struct.from_parts(model().argmax)
-        return labels
-
     return {
-        "likelihood": lambda: s.gradient(-model().log_prob(gold()).sum()),
-        "decode": decode,
+        "likelihood": lambda: s.gradient(-model().log_prob(gold).sum()),
+        "decode": lambda: of_nodes(model().argmax).argmax(-1),
         "marginals": lambda: of_nodes(model().marginals).detach(),
         "marginal": marginal,
     }
@@ -145,9 +141,15 @@ def torchcrf_package(s: Scores) -> dict[str, Call]:
 
 
 def jax_scan(s: Scores) -> dict[str, Call]:
-    from .jax_peer import questions
+    from .jax_peer import questions, scan
 
-    return questions(s)
+    return questions(s, scan)
+
+
+def jax_tree(s: Scores) -> dict[str, Call]:
+    from .jax_peer import questions, tree
+
+    return questions(s, tree)
 
 
 PEERS: dict[str, tuple[str, Callable[[Scores], dict[str, Call]]]] = {
@@ -156,6 +158,7 @@ PEERS: dict[str, tuple[str, Callable[[Scores], dict[str, Call]]]] = {
     "torch-struct": ("torch_struct", torch_struct),
     "TorchCRF": ("TorchCRF", torchcrf_package),
     "jax": ("jax", jax_scan),
+    "jax-tree": ("jax", jax_tree),
 }
 
 

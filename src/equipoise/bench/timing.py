@@ -52,6 +52,12 @@ class Times(NamedTuple):
         """What a tenth of the calls that count stay below."""
         return sorted(self.counted)[len(self.counted) // 10]
 
+    def over(self, other: "Times") -> float:
+        """How many times longer than the other. Where one of them had no steady turn, all turns of both count."""
+        if self.steady and other.steady:
+            return self.median / other.median
+        return statistics.median(self.every) / statistics.median(other.every)
+
     @property
     def slowed(self) -> float:
         """The share of the time that passed in turns that were not steady."""

@@ -167,8 +167,7 @@ def check_scores(unary: Tensor, pairwise: Tensor) -> None:
 
 
 def check_lengths(unary: Tensor, lengths: Tensor) -> None:
-    if not _is_integer(lengths):
-        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+    _check_integers("lengths", lengths)
     if lengths.shape != unary.shape[:-2]:
         raise ValueError(
             f"lengths has shape {tuple(lengths.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-2])}"
@@ -178,8 +177,7 @@ def check_lengths(unary: Tensor, lengths: Tensor) -> None:
 
 def check_labels(unary: Tensor, labels: Tensor) -> None:
     """Check the type and shape of labels, (*batch, L)."""
-    if not _is_integer(labels):
-        raise TypeError(f"labels must be integers, got {labels.dtype}")
+    _check_integers("labels", labels)
     if labels.shape != unary.shape[:-1]:
         raise ValueError(
             f"labels has shape {tuple(labels.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-1])}"
@@ -281,5 +279,8 @@ def _check_finite(name: str, x: Tensor, where: Tensor | None = None) -> None:
         raise ValueError(f"{at(name, index)} is {float(x[index])}: scores must be finite or -inf")
 
 
-def _is_integer(x: Tensor) -> bool:
-    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+def _check_integers(name: str, x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers, got {x.dtype}")
