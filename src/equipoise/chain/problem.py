@@ -59,8 +59,9 @@ def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels
     To know again what was in order takes a third of the time that the checks do, which short chains feel.
     """
     looks = (_look(unary), _look(pairwise), _look(lengths), _look(labels)) if bare() else None
-    if looks in _in_order and (lengths is not None or not capturing(unary)):
-        return Problem(unary, pairwise, _in_order[looks] if lengths is None else lengths)
+    known = _in_order.get(looks)
+    if known is not None and (lengths is not None or not capturing(unary)):
+        return Problem(unary, pairwise, known if lengths is None else lengths)
     chain = _checked(unary, pairwise, lengths, labels)
     as_given = chain.unary is unary and chain.pairwise is pairwise and (lengths is None or chain.lengths is lengths)
     if looks is not None and as_given and not capturing(unary):
