@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .chain.problem import readable
+from .chain.visibility import readable
 
 
 class Kept(NamedTuple):

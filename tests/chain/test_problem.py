@@ -125,7 +125,7 @@ def test_a_graph_that_is_being_made_gets_lengths_of_its_own(
 ) -> None:
     """It reads them whenever it is replayed, and by then the memory may have let go of them."""
     monkeypatch.setattr(problem, "capturing", lambda x: True)
-    monkeypatch.setattr(problem, "whole", lambda batch, length, device: torch.full(batch, length))
+    monkeypatch.setattr(problem, "whole", lambda unary: torch.full(unary.shape[:-2], unary.shape[-2]))
     inside = given(UNARY, PAIRWISE).lengths
     assert not looks
     monkeypatch.setattr(problem, "capturing", lambda x: False)

@@ -54,11 +54,6 @@ class Row:
 class Report(Measurements):
     rows: list[Row] = field(default_factory=list)
 
-    @property
-    def slowed(self) -> float:
-        """The share of the time, on average over the rows, that others slowed the machine down."""
-        return statistics.fmean([row.slowed for row in self.rows if row.slowed is not None] or [0.0])
-
 
 def scores(size: Size, device: str, dtype: torch.dtype = torch.float32) -> Scores:
     generator = torch.Generator().manual_seed(0)

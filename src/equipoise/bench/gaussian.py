@@ -50,6 +50,7 @@ class Row:
     operation_floor: float | None = None
     device_milliseconds: float | None = None  # on a GPU, as a graph without the host
     note: str = ""
+    slowed: float | None = None  # the share of the time in which others slowed the machine down; see `timing`
 
 
 @dataclass
@@ -123,7 +124,7 @@ def _solvers(size: Size, device: str, seconds: float, wait: Callable[[], None], 
         if isinstance(taken, str):
             row.note = taken[:80]
         else:
-            row.milliseconds, row.times_slower = 1e3 * taken.median, taken.over(own)
+            row.milliseconds, row.times_slower, row.slowed = 1e3 * taken.median, taken.over(own), taken.slowed
             row.residual, row.gradient_error, row.note = _errors(name, asked, exact)
             row.memory = peak(name, size, device) if size in (MAIN, *LARGE) else None
         if name == "equipoise":
@@ -151,7 +152,7 @@ def _norms(side: int, device: str, seconds: float, wait: Callable[[], None]) -> 
     for name, taken in times.items():
         if isinstance(taken, str):
             raise RuntimeError(f"{name} norm at {side}: {taken}")
-        rows.append(Row(f"norm of 1 x {side}², D 16", name, 1e3 * taken.median))
+        rows.append(Row(f"norm of 1 x {side}², D 16", name, 1e3 * taken.median, slowed=taken.slowed))
     estimate = gaussian.sampled_mean_abs(embeddings)
     rows[1].note = f"error {100 * float(estimate.error / estimate.value.detach()):.1f} %"
     return rows

@@ -45,7 +45,7 @@ def tree(unary: Any, pairwise: Any, mask: Any) -> Any:
     scaled = jnp.exp(unary - peak[..., None])
     nothing = jnp.eye(unary.shape[-1])
     matrices = jnp.where(mask[:, 1:, None, None], jnp.exp(pairwise - top) * scaled[:, 1:, None, :], nothing)
-    log_z = peak[:, 0] + (jnp.where(mask, peak + top, 0.0))[:, 1:].sum(-1)
+    log_z = peak[:, 0] + jnp.where(mask, peak + top, 0.0)[:, 1:].sum(-1)
     while matrices.shape[1] > 1:
         if matrices.shape[1] % 2:
             matrices = jnp.concatenate([matrices, jnp.broadcast_to(nothing, matrices[:, :1].shape)], 1)

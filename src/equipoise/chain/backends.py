@@ -11,11 +11,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import compiled, exponential, meanfield, problem, reference
+from . import compiled, exponential, meanfield, reference, visibility
 from .compiler import library
-from .problem import Problem, check_values, opaque, readable
+from .problem import Problem, check_values
 from .reference import Messages
 from .scoring import Weigh
+from .visibility import opaque, readable
 
 
 class Backend(Protocol):
@@ -106,7 +107,7 @@ def sees_through(name: str, *tensors: Tensor) -> bool:
 
 def bare(name: str) -> bool:
     """Whether these are kernels, asked for tensors with values, which nothing is looking at but autograd."""
-    return name in KERNELS and problem.bare()
+    return name in KERNELS and visibility.bare()
 
 
 def at_once(name: str, chain: Problem) -> bool:

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from .compiler import library
-from .problem import Problem, check_values, readable
+from .problem import Problem, check_values
 from .reference import Messages
 from .scoring import Weigh
+from .visibility import readable
 
 CPU = torch.device("cpu")  # said each time, since another may be the default
 CHUNKS = 32  # the most that sequences with one matrix are divided into: each chunk keeps sums of its own

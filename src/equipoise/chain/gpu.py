@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from . import reference, scan
-from .problem import Problem, bare, capturing
+from .problem import Problem
 from .reference import Messages
 from .scoring import Weigh
 from .triton_launch import Launcher, plan
+from .visibility import bare, capturing
 
 MOST_LABELS = 128  # a matrix of that size, and its gradient, fill the registers of a program
 

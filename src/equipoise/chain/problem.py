@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active, _has_storage, _len_torch_dispatch_stack
+
+from .visibility import bare, capturing, readable
 
 MOST_LOOKS = 1024  # that `given` remembers
 IGNORE = -100  # marks a position that does not count, in labels given and labels returned
@@ -86,7 +87,7 @@ def _checked(unary: Tensor, pairwise: Tensor, lengths: Tensor | None, labels: Te
         dtype = torch.promote_types(torch.promote_types(unary.dtype, pairwise.dtype), torch.float32)
         unary, pairwise = unary.to(dtype), pairwise.to(dtype)
     if lengths is None:
-        lengths = whole(unary.shape[:-2], unary.shape[-2], unary.device)
+        lengths = whole(unary)
     else:
         check_lengths(unary, lengths)
         lengths = lengths if lengths.dtype == torch.int64 else lengths.to(torch.int64)
@@ -102,11 +103,12 @@ def problem(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labe
     return chain.spread()
 
 
-def whole(batch: torch.Size, length: int, device: torch.device) -> Tensor:
+def whole(unary: Tensor) -> Tensor:
     """Lengths of chains that all have the full length; made once, as on a GPU that takes longer than a short chain."""
-    if torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-        return torch.full(batch, length, dtype=torch.int64, device=device)
-    return _whole(batch, length, device)
+    batch, length = unary.shape[:-2], unary.shape[-2]
+    if torch.compiler.is_compiling() or capturing(unary):
+        return torch.full(batch, length, dtype=torch.int64, device=unary.device)
+    return _whole(batch, length, unary.device)
 
 
 @lru_cache(maxsize=64)
@@ -194,36 +196,6 @@ def check_label_values(unary: Tensor, labels: Tensor, valid: Tensor) -> None:
             f"{at('labels', index)} is {int(labels[index])}, but a position that counts needs a label from 0 to "
             f"{unary.shape[-1] - 1}"
         )
-
-
-def readable(*tensors: Tensor) -> bool:
-    """Whether the values can be looked at without waiting for a device or breaking a trace."""
-    if torch.compiler.is_compiling():
-        return False
-    for x in tensors:  # not all(), which takes longer to start than to run
-        if not (x.is_cpu and _has_storage(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
-            return False
-    return True
-
-
-def opaque(x: Tensor) -> bool:
-    """Whether a batch of gradients in a backward pass hides in this tensor, which operators cannot see either."""
-    return not _has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
-
-
-def bare() -> bool:
-    """Whether tensors with values are all that comes along: no trace, no transform, no mode that wants to see calls."""
-    return not (torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack())
-
-
-def capturing(x: Tensor) -> bool:
-    """Whether a CUDA graph is being made, which wants its own memory and no host."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def has_values(x: Tensor) -> bool:
-    """`bare`, in a backward pass that torch.compile has nothing to do with, and not `opaque`."""
-    return _has_storage(x) and not (_len_torch_dispatch_stack() or _are_functorch_transforms_active())
 
 
 def first(where: Tensor) -> tuple[int, ...] | None:

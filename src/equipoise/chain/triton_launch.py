@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from . import triton_decode, triton_fused, triton_kernels, triton_scan, triton_transport
-from .problem import has_values
 from .scoring import Weigh
 from .triton_start import ready, start
+from .visibility import has_values
 
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the size of the matrix that the registers of a program hold
 FULL = 528  # warps that keep a GPU busy: four on each of its 132 processors
@@ -23,7 +23,7 @@ SHORT = 64  # positions up to which one program does all of a chain's passes
 ROWS, COLUMNS = 32, 32  # what a program of `weigh_kernel` adds up at a time
 
 
-class AtOnce(NamedTuple):
+class FusedKernel(NamedTuple):
     """What answers a question along with its gradient."""
 
     kernel: Any
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     constants: tuple[Any, ...]  # which all kernels are compiled for
     rows: int  # positions that a program of `log_marginals_kernel` looks at together
     fused: bool  # whether one program a sequence should answer a loss and its gradient
-    at_once: dict[str, AtOnce]  # by the loss
+    at_once: dict[str, FusedKernel]  # by the loss
     blocks: int  # programs of `weigh_kernel` that add up a matrix
     weighers: int  # all its programs
 
@@ -67,8 +67,8 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     fused = neighbours and not per_edge and size < 128 and length <= SHORT and 0 < sequences * WARPS[size] <= FULL
     constants, rows = (m, size, per_edge, stages), 1024 * WARPS[size] // size
     at_once = {
-        "likelihood": AtOnce(triton_fused.likelihood_kernel, sequences * m * (m + 2 * length), constants),
-        "cross_entropy": AtOnce(
+        "likelihood": FusedKernel(triton_fused.likelihood_kernel, sequences * m * (m + 2 * length), constants),
+        "cross_entropy": FusedKernel(
             triton_fused.cross_entropy_kernel, sequences * m * (m + 5 * length), (*constants, rows)
         ),
     }

@@ -53,7 +53,7 @@ def bench(
         console.print(
             f"The machine was busy (load {report.load_before:.1f} at the start): run it again when it is quiet."
         )
-    if isinstance(report, chain_bench.Report) and report.slowed > 0.1:
+    if report.slowed > 0.1:
         console.print(f"Others slowed the machine down for {report.slowed:.0%} of the time, which does not count.")
 
 

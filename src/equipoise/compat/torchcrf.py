@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import chain, objectives
-from ..chain.problem import at, first, readable
+from ..chain.problem import at, first
+from ..chain.visibility import readable
 from ..masking import Kept, keep
 
 

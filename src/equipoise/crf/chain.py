@@ -12,16 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import chain, diagnosis, objectives
-from ..chain.problem import (
-    IGNORE,
-    check_device,
-    check_label_values,
-    check_labels,
-    check_scores,
-    positions,
-    readable,
-    whole,
-)
+from ..chain.problem import IGNORE, check_device, check_label_values, check_labels, check_scores, positions, whole
+from ..chain.visibility import readable
 from ..constraints import Constraints
 from ..masking import Kept, keep
 from ..scaling import Fixed, Online, Scaling, ratio
@@ -280,7 +272,7 @@ class ChainCRF(nn.Module):
 
     def _keep(self, unary: Tensor, mask: Tensor | None) -> Kept:
         if mask is None:
-            return Kept(None, whole(unary.shape[:-2], unary.shape[-2], unary.device))
+            return Kept(None, whole(unary))
         mask = mask != 0
         if self._looks(mask):
             diagnosis.check_kept(mask)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import gaussian, scaling
-from ..chain.problem import readable
+from ..chain.visibility import readable
 from ..gaussian.definite import check_share
 from ..gaussian.images import check_images, check_labels, cross_entropy, rows
 from ..gaussian.problem import check_finite, explain, problem

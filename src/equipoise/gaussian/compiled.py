@@ -9,7 +9,7 @@ import struct
 import torch
 from torch import Tensor
 
-from ..chain.problem import readable
+from ..chain.visibility import readable
 from .compiler import TYPES, library
 from .passes import FEW, Gradients, gram, turn
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..chain.problem import at, first, readable
+from ..chain.problem import at, first
+from ..chain.visibility import readable
 from . import passes
 from .backends import best, full_precision
 from .problem import as_ridge, beyond_zero, check_embeddings, check_finite

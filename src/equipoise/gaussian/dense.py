@@ -8,7 +8,7 @@ K may be indefinite; its square is not, so Cholesky serves. All in float64, whic
 import torch
 from torch import Tensor
 
-from ..chain.problem import readable
+from ..chain.visibility import readable
 from .problem import Problem, explain
 
 

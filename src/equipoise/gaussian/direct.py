@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..chain.problem import readable
+from ..chain.visibility import readable
 from . import passes
 from .backends import best, full_precision
 from .operator import against

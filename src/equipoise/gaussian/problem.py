@@ -11,7 +11,8 @@ from typing import NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from ..chain.problem import at, check_device, first, positions, readable
+from ..chain.problem import at, check_device, first, positions
+from ..chain.visibility import readable
 
 
 class Problem(NamedTuple):

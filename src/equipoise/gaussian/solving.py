@@ -6,7 +6,7 @@ s* = (W + ridge I)^-1 U,      W = (11^T - I) (x) A A^T                          
 import torch
 from torch import Tensor
 
-from ..chain.problem import readable
+from ..chain.visibility import readable
 from . import conjugate, dense, direct
 from .operator import multiply
 from .problem import Problem, explain, problem
