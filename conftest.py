@@ -13,8 +13,7 @@ if not torch.cuda.is_available():
 
 collect_ignore_glob = []
 if find_spec("jax") is None:
-    collect_ignore_glob += ["src/equipoise/bench/jax_peer.py"]
+    collect_ignore_glob += ["src/equipoise/lab/bench/jax_peer.py"]
 if find_spec("triton") is None:
-    collect_ignore_glob += [f"src/equipoise/chain/{name}.py" for name in ("gpu", "scan", "triton_*")]
-    collect_ignore_glob += ["src/equipoise/nets/triton_*.py"]
-    collect_ignore_glob += [f"src/equipoise/gaussian/{name}.py" for name in ("gpu", "triton_kernels")]
+    collect_ignore_glob += [f"src/equipoise/{part}/gpu/*.py" for part in ("chain", "gaussian")]
+    collect_ignore_glob += ["src/equipoise/lab/nets/triton_*.py"]

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import torch
 
-from equipoise.experiments import tables
-from equipoise.recipe import Recipe
-from equipoise.tasks.gaussian_energy import Embedded
-from equipoise.tasks.horses import Horses
-from equipoise.training import train
+from equipoise.energies.gaussian import Embedded
+from equipoise.lab.plan import tables
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.tasks.horses import Horses
+from equipoise.lab.training import train
 
 EPOCHS = 3
 TIMES = 10

@@ -17,7 +17,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from equipoise.bench import device
+from equipoise.lab.bench import device
 
 rows = device.run()
 for r in rows:
@@ -32,7 +32,7 @@ import json
 import sys
 from pathlib import Path
 
-from equipoise.bench import chain
+from equipoise.lab.bench import chain
 
 for report in chain.run("cuda", seconds=0.3):
     (Path(sys.argv[1]) / "chain.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
@@ -48,7 +48,7 @@ import json
 import sys
 from pathlib import Path
 
-from equipoise.bench import training
+from equipoise.lab.bench import training
 
 (Path(sys.argv[1]) / "training.json").write_text(json.dumps(training.report("cuda").to_json(), indent=1) + "\n")
 PYTHON
@@ -59,7 +59,7 @@ for what in "$@"; do
     tests) grep -rl 'mark.gpu' tests | xargs python3 -m pytest -q -m gpu -p no:cacheprovider 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt" ;;
     device) measure_device ;;
     chain) measure_chain ;;
-    gaussian) python3 -m equipoise.bench.gaussian --device cuda --json "$out/gaussian.json" ;;
+    gaussian) python3 -m equipoise.lab.bench.gaussian --device cuda --json "$out/gaussian.json" ;;
     training) measure_training ;;
     *) echo "no such part: $what" >&2; exit 2 ;;
     esac

@@ -11,10 +11,10 @@ import itertools
 import statistics
 from pathlib import Path
 
-from equipoise.experiments import tables
-from equipoise.experiments.runner import run
-from equipoise.experiments.store import Store
-from equipoise.recipe import Recipe
+from equipoise.lab.plan import tables
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.run.runner import run
+from equipoise.lab.run.store import Store
 
 SIZES, SCHEMES, RATES, SEEDS = (50, 100, 200, 300), ("unary", "joint"), (1e-3, 3e-3, 1e-2), range(4)
 

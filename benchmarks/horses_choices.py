@@ -15,10 +15,10 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from equipoise.experiments import paper, tables
-from equipoise.experiments.runner import run
-from equipoise.experiments.store import Store
-from equipoise.recipe import Recipe
+from equipoise.lab.plan import paper, tables
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.run.runner import run
+from equipoise.lab.run.store import Store
 
 SMALL = ("w4-32", "w8-32", "w12-32", "w16-32", "w16-32+unmirrored")
 NETS = (*SMALL, "w4-64", "w6-64", "w8-64", "w8-64+unmirrored", "w16-64")

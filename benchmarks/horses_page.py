@@ -10,9 +10,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from equipoise.experiments import tables
-from equipoise.tasks import Parameters
-from equipoise.training import Model, Run, train
+from equipoise.lab.plan import tables
+from equipoise.lab.tasks import Parameters
+from equipoise.lab.training import Model, Run, train
 
 SCHEMES = {"unary": "unary", "joint": "joint", "balanced": "learned"}
 
@@ -48,7 +48,7 @@ def main() -> None:
     if recipes:
         train(list(recipes), device=options.device, done=keep)
     if not options.train_only:
-        from equipoise.cli.gallery import gallery
+        from equipoise.lab.cli.gallery import gallery
 
         gallery(files, options.out)
 

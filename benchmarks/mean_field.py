@@ -16,10 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
-from equipoise import chain, objectives, recipe
-from equipoise.recipe import Recipe
-from equipoise.tasks import Batch, energies
-from equipoise.training import train
+from equipoise import chain, objectives
+from equipoise.energies import chain as energies
+from equipoise.lab import recipe
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.tasks import Batch
+from equipoise.lab.training import train
 
 WAYS: dict[str, dict[str, Any]] = {
     f"{iterations} {schedule}": {"iterations": iterations, "schedule": schedule}
@@ -49,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     recipe.OBJECTIVES = (*recipe.OBJECTIVES, *WAYS)
     objectives.BY_NAME |= {name: functools.partial(objectives.mean_field, **way) for name, way in WAYS.items()}
-    from equipoise.tasks.ocr import OCR
+    from equipoise.lab.tasks.ocr import OCR
 
     OCR.energy = Energy()
     base = Recipe("ocr", max_epochs=40)

@@ -15,11 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
-from equipoise import chain, tasks
-from equipoise.experiments import tables
-from equipoise.tasks import Batch, energies
-from equipoise.training import Run, train
-from equipoise.training.model import Model
+from equipoise import chain
+from equipoise.energies import chain as energies
+from equipoise.lab import tasks
+from equipoise.lab.plan import tables
+from equipoise.lab.tasks import Batch
+from equipoise.lab.training import Run, train
+from equipoise.lab.training.model import Model
 
 FOLDS = (0, 4, 8)
 Answer = Callable[[Tensor, Tensor, Tensor | None], Tensor]

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from equipoise import objectives
-from equipoise.recipe import Recipe
-from equipoise.tasks import Parameters
-from equipoise.training import Model, Run, train
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.tasks import Parameters
+from equipoise.lab.training import Model, Run, train
 
 WORDS = 2000  # as many as the paper looks at
 GRID = 2 ** (torch.arange(-64, 65) / 8)

@@ -4,9 +4,9 @@ import argparse
 import time
 from pathlib import Path
 
-from equipoise.experiments import catalogue, runner
-from equipoise.experiments.store import Store
-from equipoise.training.replica import Replica
+from equipoise.lab.run import catalogue, runner
+from equipoise.lab.run.store import Store
+from equipoise.lab.training.replica import Replica
 
 
 def main() -> None:

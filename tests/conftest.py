@@ -15,7 +15,7 @@ torch.set_num_threads(1)  # tests run in two processes
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs `equipoise` with these arguments in this process, and returns its exit code."""
-    from equipoise import cli
+    from equipoise.lab import cli
 
     def run(*args: object) -> int:
         monkeypatch.setattr(sys, "argv", ["equipoise", *map(str, args)])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .chain.visibility import readable
+from .native.values import readable
 
 
 class Kept(NamedTuple):

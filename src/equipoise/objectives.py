@@ -1,24 +1,33 @@
-"""The four losses of §4.1, each one number a sequence, (*batch,).
+"""Objectives: the four losses of §4.1, and how each predicts. A loss is one number per sequence, (*batch,).
 
-    likelihood   -log P(Y | X)
-    marginal     -1/L sum_t log p_t(y_t)                              cross-entropy on exact marginals
-    margin       max_Y' [ F(Y') + 1/L #{t : y'_t != y_t} ] - F(Y)     structured SVM
-    mean_field   -1/L sum_t log q_t(y_t)                              cross-entropy on mean-field marginals
+    likelihood   -log P(Y | X)                                         predicts the best labelling (MAP)
+    marginal     -1/L sum_t log p_t(y_t)                               predicts the best label of each position
+    margin       max_Y' [ F(Y') + 1/L #{t : y'_t != y_t} ] - F(Y)      predicts the best labelling (MAP)
+    mean_field   -1/L sum_t log q_t(y_t)                               predicts the best label of each position, by q
+    unary        -1/L sum_t log softmax(U_t)(y_t)                      the net alone: pairwise scores are not used
 
-Arguments are those of `equipoise.chain`; positions beyond the length do not count. A labelling that the scores forbid
-(-inf) has an infinite loss, save under `marginal` and `mean_field` if each of its labels is possible by itself.
+`marginal` is the cross-entropy of exact marginals, `margin` the structured SVM, `mean_field` the cross-entropy of
+mean-field marginals; `unary` is the first stage of stage training. Arguments are those of `equipoise.chain`; positions
+beyond the length do not count. A labelling that the scores forbid (-inf) has an infinite loss, except under `marginal`
+and `mean_field` if each of its labels is possible by itself.
+
+`OBJECTIVES` has all of them by name. `ChainCRF` also takes an `Objective` of your own.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .chain import autograd, backends, inference
-from .chain.problem import given, problem
+from .chain import backends, dispatch, inference
+from .chain.problem import IGNORE, given, positions, problem
 from .chain.scoring import mean_loss, score_terms
 
 MEAN_FIELD_ITERATIONS = 3
-"""To learn through. Ten are close to convergence, and what is learned through them fits worse: on handwriting, 96
-instead of 99 % of the letters trained on. A q that has settled on the wrong labels hardly moves with the scores."""
+"""The number of iterations to learn through. Ten are close to convergence, and models trained through them fit worse:
+on handwriting 96 instead of 99 % of the training letters. A q that has settled on the wrong labels hardly moves with
+the scores."""
 
 
 def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -28,7 +37,7 @@ def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor 
     >>> f"{likelihood(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one labelling of eight
     '8.0000'
     """
-    return autograd.log_partition(given(unary, pairwise, lengths, labels), labels)
+    return dispatch.log_partition(given(unary, pairwise, lengths, labels), labels)
 
 
 def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -41,7 +50,7 @@ def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | 
     >>> f"{marginal(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one label of two
     '2.0000'
     """
-    return autograd.cross_entropy(given(unary, pairwise, lengths, labels), labels)
+    return dispatch.cross_entropy(given(unary, pairwise, lengths, labels), labels)
 
 
 def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -77,7 +86,7 @@ def mean_field(
 ) -> Tensor:
     """-1/L sum_t log q_t(y_t), (*batch,), with q from `chain.mean_field` (eq. 6).
 
-    What is learned is the q of so many iterations, so predict with as many.
+    Training adapts to the q of this many iterations, so use the same number in prediction.
 
     >>> unary, pairwise = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.eye(2)
     >>> labels = torch.tensor([1, 1])
@@ -89,4 +98,82 @@ def mean_field(
     return mean_loss(log_q, chain.lengths, labels)
 
 
-BY_NAME = {"likelihood": likelihood, "marginal": marginal, "margin": margin, "mean_field": mean_field}
+def unary(unary: Tensor, pairwise: Tensor | None, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """-1/L sum_t log softmax(U_t)(y_t), (*batch,): the cross-entropy of the net alone. `pairwise` is not used.
+
+    >>> f"{unary(torch.zeros(3, 2), None, torch.tensor([0, 1, 1])).exp():.4f}"  # one label of two
+    '2.0000'
+    """
+    chain = problem(unary, unary.new_zeros((unary.shape[-1],) * 2), lengths, labels)
+    return mean_loss(chain.unary.log_softmax(-1), chain.lengths, labels)
+
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""(unary, pairwise, labels, lengths) -> one loss per sequence, (*batch,)."""
+
+Rule = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""(unary, pairwise, lengths) -> labels, (*batch, L), -100 beyond the length."""
+
+
+def _by_position(log_p: Tensor, lengths: Tensor | None) -> Tensor:
+    """The most probable label of each position."""
+    labels = log_p.argmax(-1)
+    return labels if lengths is None else torch.where(positions(log_p, lengths), labels, IGNORE)
+
+
+def _by_mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Tensor:
+    log_q = inference.mean_field(unary, pairwise, lengths, iterations=MEAN_FIELD_ITERATIONS)
+    return _by_position(log_q, lengths)
+
+
+RULES: dict[str, Rule] = {
+    "map": lambda unary, pairwise, lengths: inference.decode(unary, pairwise, lengths)[0],
+    "marginal": lambda unary, pairwise, lengths: _by_position(
+        inference.log_marginals(unary, pairwise, lengths), lengths
+    ),
+    "mean_field": _by_mean_field,
+    "unary": lambda unary, pairwise, lengths: _by_position(unary, lengths),
+}
+"""How a model predicts: the labelling with the highest score, or the best label of each position."""
+
+
+class Objective(NamedTuple):
+    """What a model is trained on, and how it then predicts.
+
+    >>> def focal(unary, pairwise, labels, lengths):
+    ...     loss = marginal(unary, pairwise, labels, lengths)
+    ...     return (1 - (-loss).exp()) ** 2 * loss
+    >>> from equipoise import ChainCRF
+    >>> crf = ChainCRF(num_labels=3, objective=Objective(focal, rule="marginal"))
+    >>> crf.loss(torch.zeros(1, 4, 3), torch.tensor([[0, 1, 2, 0]])).isfinite()
+    tensor(True)
+    """
+
+    loss: Loss
+    rule: str
+    """A name in `RULES`."""
+    allows_constraints: bool = True
+    """Whether forbidden transitions (-inf) make sense under this loss."""
+
+
+OBJECTIVES = {
+    "likelihood": Objective(likelihood, "map"),
+    "marginal": Objective(marginal, "marginal"),
+    "margin": Objective(margin, "map"),
+    "mean_field": Objective(mean_field, "mean_field", allows_constraints=False),
+    "unary": Objective(unary, "unary"),
+}
+
+
+def named(objective: str | Objective) -> Objective:
+    """The objective of this name, or the objective itself.
+
+    >>> named("likelihood").rule
+    'map'
+    """
+    if isinstance(objective, Objective):
+        return objective
+    if objective not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise ValueError(f"objective must be one of {known}, or an objectives.Objective, got {objective!r}")
+    return OBJECTIVES[objective]

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from strategies import Chain, chains
 
 from equipoise import chain
-from equipoise.chain import backends, compiler, exponential, reference
+from equipoise.chain import backends, exponential, reference
+from equipoise.chain.cpu.library import library
 from equipoise.chain.problem import problem
 
-NO_COMPILER = pytest.mark.skipif(compiler.library(torch.float64) is None, reason="needs a C compiler")
+NO_COMPILER = pytest.mark.skipif(library(torch.float64) is None, reason="needs a C compiler")
 OTHERS = [
-    pytest.param(name, marks=NO_COMPILER if name == "compiled" else ())
+    pytest.param(name, marks=NO_COMPILER if name == "cpu" else ())
     for name in backends.BACKENDS
     if name not in ("reference", "gpu")
 ]

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from equipoise import objectives
-from equipoise.chain import compiled, compiler, reference, scoring
+from equipoise.chain import reference, scoring
+from equipoise.chain.cpu import backend as compiled
+from equipoise.chain.cpu.library import library
 from equipoise.chain.problem import Problem
 
-if compiler.library(torch.float32) is None:
+if library(torch.float32) is None:
     pytest.skip("needs a C compiler (cc, gcc, clang, or set CC)", allow_module_level=True)
 
 INF = torch.inf

@@ -21,7 +21,7 @@ INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
 with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
     pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
     gpu, scan, launch = (
-        importlib.import_module(f"equipoise.chain.{name}") for name in ("gpu", "scan", "triton_launch")
+        importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("backend", "scan", "launch")
     )
 
 needs_device = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

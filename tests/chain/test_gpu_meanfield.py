@@ -17,7 +17,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
 with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
     pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
-    gpu = importlib.import_module("equipoise.chain.gpu_meanfield")
+    gpu = importlib.import_module("equipoise.chain.gpu.meanfield")
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from equipoise.native import values
+
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_kernel_that_was_compiled_is_started_with_addresses(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,11 +31,11 @@ def test_a_kernel_that_was_compiled_is_started_with_addresses(known: bool, monke
             return lambda *args, num_warps: calls.append((*grid, num_warps, *args)) or Compiled()
 
     pytest.importorskip("triton", reason="there is nothing to start without Triton")
-    triton_start = importlib.import_module("equipoise.chain.triton_start")  # once all tests know how Triton is to run
+    triton_start = importlib.import_module("equipoise.chain.gpu.start")  # once all tests know how Triton is to run
     monkeypatch.setattr(triton_start, "compiled", {})
     monkeypatch.setattr(triton_start, "KNOWN", known)
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    monkeypatch.setattr(values, "current_device", lambda: -1)
+    monkeypatch.setattr(values, "current_stream", lambda device: 7)
     x, y = torch.zeros(2), torch.ones(3)
     kernel, constants = Kernel(), (16, True)
     triton_start.ready(kernel, 5, 4, (y, None, 3), constants)(x, 1)

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from equipoise import gaussian
-from equipoise.gaussian import compiled, compiler, passes
+from equipoise.gaussian import passes
+from equipoise.gaussian.cpu import backend as compiled
+from equipoise.gaussian.cpu.library import library
 
-pytestmark = pytest.mark.skipif(compiler.library(torch.float32) is None, reason="needs a C compiler")
+pytestmark = pytest.mark.skipif(library(torch.float32) is None, reason="needs a C compiler")
 # images, pixels, dimensions, labels
 SIZES = [(2, 1, 1, 1), (3, 257, 5, 2), (1, 5000, 16, 3), (2, 256, 4, 21), (5, 40, 64, 2), (1, 140_000, 3, 2)]
 LIMITS = {torch.float32: 2e-6, torch.float64: 2e-13}  # of sums that cancel, a few hundred units of the last place

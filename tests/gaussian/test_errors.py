@@ -46,7 +46,7 @@ def test_kinds() -> None:
         gaussian.solve(UNARY, EMBEDDINGS, torch.ones(3))
     with pytest.raises(ValueError, match=r"ridge has shape \(2, 2\), but must be a number or of shape \(2,\)"):
         gaussian.solve(UNARY, EMBEDDINGS, torch.ones(2, 2))
-    with pytest.raises(ValueError, match="method must be one of direct, cg, dense, got 'lu'"):
+    with pytest.raises(ValueError, match="method must be one of direct, cg, dense, or a solver, got 'lu'"):
         gaussian.solve(UNARY, EMBEDDINGS, 1.0, method="lu")
     with pytest.raises(ValueError, match=r"lengths\[0\] is 7, but must be from 1 to L = 6"):
         gaussian.solve(UNARY, EMBEDDINGS, 1.0, torch.tensor([7, 1]))

@@ -16,7 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
 with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
     pytest.importorskip("triton", reason="the GPU kernels are written in Triton, which is not installed")
-    gpu = importlib.import_module("equipoise.gaussian.gpu")
+    gpu = importlib.import_module("equipoise.gaussian.gpu.backend")
 
 SIZES = [(2, 300, 5, 2), (1, 7, 16, 3), (3, 40, 40, 17), (0, 5, 3, 2)]  # images, pixels, dimensions, labels
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from equipoise import gaussian
-from equipoise.bench import gaussian as bench
-from equipoise.bench.gaussian_peers import PEERS, Size, answer, importable, low_rank, question
+from equipoise.lab.bench import gaussian as bench
+from equipoise.lab.bench.gaussian_peers import PEERS, Size, answer, importable, low_rank, question
 
 
 @pytest.mark.parametrize("m", [2, 5])

@@ -157,7 +157,7 @@ def test_a_layer_takes_any_method(name: str, objective: str) -> None:
     for u, y, on in zip(unary, labels, mask, strict=True):
         a, c, penalty = formula(size(u[on]), size(crf.pairwise))
         losses.append(getattr(objectives, objective)(a * u[on], c * crf.pairwise, y[on]) + penalty)
-    torch.testing.assert_close(crf.loss(unary, labels, mask, objective), torch.stack(losses).mean())
+    torch.testing.assert_close(crf.loss(unary, labels, mask, objective=objective), torch.stack(losses).mean())
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -180,7 +180,7 @@ def test_scores_that_are_all_zero_are_refused(name: str) -> None:
     unary[1] = 0
     with pytest.raises(ValueError, match="unary scores are all 0 in at least one example") as caught:
         call(unary, pairwise)
-    assert "start them at small random values" in str(caught.value)
+    assert "initialise them with small random values" in str(caught.value)
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="pairwise scores are all 0"):
         call(torch.ones(2, 4, 3), 0 * pairwise)
@@ -215,7 +215,7 @@ def test_unseen_zero_scores_stay_zero_with_a_finite_gradient(name: str) -> None:
     assert bool(values.isfinite().all())
     assert bool(g_u.isfinite().all())
     assert bool(g_w.isfinite().all())
-    a, b = method.factors(lambda: (torch.zeros(2), torch.zeros(())))
+    a, b = method.factors(method.state(), lambda: (torch.zeros(2), torch.zeros(())))
     assert bool(a.isfinite().all())
     assert bool(b.isfinite().all())
 
@@ -257,13 +257,13 @@ def test_a_forbidden_label_or_transition_leaves_other_gradients_alone(name: str,
             measured = [x * count if part == kind else x for x, kind in ((u, "unary"), (w, "pairwise"))]
             share = [count.mean() if part == kind else 1.0 for kind in ("unary", "pairwise")]
             norms = (measured[0].abs().mean((-2, -1)) / share[0], measured[1].abs().mean((-2, -1)) / share[1])
-            a, b = method.factors(lambda norms=norms: norms)
+            a, b = method.factors(method.state(), lambda norms=norms: norms)
             scaled_u, scaled_w = multiply(a, u), multiply(b, w)
             if part == "unary":
                 scaled_u = scaled_u.masked_fill(forbidden, -torch.inf)
             else:
                 scaled_w = scaled_w.masked_fill(forbidden, -torch.inf)
-            penalty = method.penalty_of(lambda norms=norms: norms).mean()
+            penalty = method.penalty_of(method.state(), lambda norms=norms: norms).mean()
         loss = chain.log_partition(scaled_u, scaled_w).sum() + penalty
         results.append([loss, *torch.autograd.grad(loss, (unary, pairwise))])
     for got, want in zip(*results, strict=True):
@@ -335,10 +335,11 @@ def test_on_an_energy_that_measures_itself() -> None:
     """Scores of any shape: whoever can say how large the parts are gets the two factors and the penalty."""
     fields, couplings = normal(6, 2), normal(11, seed=1)  # eleven edges, a number each
     norms = fields.abs().mean(), couplings.abs().mean()
-    a, b = scaling.Offline(2.0).factors(lambda: norms)
+    offline, regularized = scaling.Offline(2.0), scaling.Regularized(3.0, 0.5)
+    a, b = offline.factors(offline.state(), lambda: norms)
     torch.testing.assert_close((a * fields).abs().mean(), torch.tensor(2.0, dtype=torch.float64))
     torch.testing.assert_close((b * couplings).abs().mean(), torch.tensor(1.0, dtype=torch.float64))
-    penalty = scaling.Regularized(3.0, 0.5).penalty_of(lambda: norms)
+    penalty = regularized.penalty_of(regularized.state(), lambda: norms)
     torch.testing.assert_close(penalty, 0.5 * (norms[0] / norms[1] - 3) ** 2)
 
 
@@ -353,8 +354,8 @@ def test_methods_that_need_no_norms_do_not_compute_them() -> None:
 
     for name in METHODS.keys() - set(NORMALIZING):
         method = METHODS[name][0]()
-        method.factors(norms)
-        assert not method.penalty_of(norms).any()
+        method.factors(method.state(), norms)
+        assert not method.penalty_of(method.state(), norms).any()
 
 
 @pytest.mark.parametrize("speed", [1.0, 10.0])

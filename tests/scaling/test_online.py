@@ -121,13 +121,13 @@ def test_rebalance_equals_trying_each_factor_by_hand(
     by_hand = []
     for alpha in GRID:
         crf.scaling.alpha.fill_(alpha)
-        by_hand.append(sum(float(crf.loss(*batch, objective).detach()) * len(batch[0]) for batch in data))
+        by_hand.append(sum(float(crf.loss(*batch, objective=objective).detach()) * len(batch[0]) for batch in data))
     crf.scaling.alpha.fill_(1)
-    chosen = crf.rebalance(data, objective)
+    chosen = crf.rebalance(data, objective=objective)
     assert float(chosen) == GRID[by_hand.index(min(by_hand))]
     assert float(crf.scaling.alpha) == float(chosen)
     want = min(by_hand) / 6
-    got = sum(float(crf.loss(*batch, objective).detach()) * len(batch[0]) for batch in data) / 6
+    got = sum(float(crf.loss(*batch, objective=objective).detach()) * len(batch[0]) for batch in data) / 6
     assert got == pytest.approx(want)
 
 
@@ -170,7 +170,7 @@ def test_only_as_many_batches_are_taken_as_the_subset_wants(subset: int, taken: 
 
 def test_fewer_examples_than_the_subset_are_said_aloud() -> None:
     crf = ChainCRF(3, scaling.Online(subset=7), generator=seeded()).double()
-    with pytest.warns(UserWarning, match="the search wants 7 sequences, got 6: alpha rests on those") as caught:
+    with pytest.warns(UserWarning, match="the search needs 7 sequences, got 6: alpha is based on those") as caught:
         crf.rebalance(batches(0))
     assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="got 0"):
@@ -186,9 +186,9 @@ def test_rebalance_is_for_online() -> None:
 
 def test_bad_objectives() -> None:
     with pytest.raises(ValueError, match="objective must be one of"):
-        ChainCRF(3, scaling.Online()).rebalance(batches(0), "crf")
+        ChainCRF(3, scaling.Online()).rebalance(batches(0), objective="crf")
     with pytest.raises(ValueError, match="cannot honour constraints"):
-        ChainCRF(3, scaling.Online(), BIO).rebalance(batches(0), "mean_field")
+        ChainCRF(3, scaling.Online(), BIO).rebalance(batches(0), objective="mean_field")
 
 
 def noisy(seed: int, wrong: float, scale: float) -> tuple[Tensor, Tensor]:
@@ -217,7 +217,7 @@ def test_the_exact_search_finds_the_minimum_of_the_likelihood(
         losses = objectives.likelihood(tried, crf.pairwise.detach(), labels.expand(tried.shape[:-1]))
         return losses.mean(-1)
 
-    found = float(crf.rebalance([(unary, labels)], "likelihood"))
+    found = float(crf.rebalance([(unary, labels)], objective="likelihood"))
     low, high = GRID[0], GRID[-1]
     assert low <= found <= high
     grid = loss(torch.tensor(GRID, dtype=torch.float64))
@@ -241,7 +241,7 @@ def test_exact_and_grid_differ_between_the_points_of_the_grid() -> None:
     chosen = []
     for exact in (False, True):
         crf = ChainCRF(3, scaling.Online(subset=6, exact=exact), generator=seeded()).double()
-        chosen.append(float(crf.rebalance([(unary, labels)], "likelihood")))
+        chosen.append(float(crf.rebalance([(unary, labels)], objective="likelihood")))
     assert math.log2(chosen[0]).is_integer()
     assert chosen[0] != chosen[1]
     assert 0.5 < chosen[0] / chosen[1] < 2

@@ -11,12 +11,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import compiled, exponential, meanfield, reference, visibility
-from .compiler import library
+from ..native import values
+from ..native.values import opaque, readable
+from . import exponential, meanfield, reference
+from .cpu import backend as cpu
+from .cpu.library import library
 from .problem import Problem, check_values
 from .reference import Messages
 from .scoring import Weigh
-from .visibility import opaque, readable
 
 
 class Backend(Protocol):
@@ -70,10 +72,11 @@ class Kernels(Backend, Protocol):
     ) -> tuple[Tensor, Weigh]: ...
 
 
-BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "compiled": compiled}
-KERNELS: dict[str, Kernels] = {"compiled": compiled}
+BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "cpu": cpu}
+KERNELS: dict[str, Kernels] = {"cpu": cpu}
 if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
-    from . import gpu, gpu_meanfield
+    from .gpu import backend as gpu
+    from .gpu import meanfield as gpu_meanfield
 
     BACKENDS["gpu"] = KERNELS["gpu"] = gpu
 
@@ -89,7 +92,7 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
         return chain, "gpu"
     looks = readable(*chain, *(() if labels is None else (labels,)))
     if looks and library(unary.dtype) is not None:
-        return chain, "compiled"
+        return chain, "cpu"
     check_values(chain, labels)
     chain = chain.clean()
     return chain, "exponential" if looks and exponential.fits(chain.unary, pairwise) else "reference"
@@ -100,19 +103,19 @@ def sees_through(name: str, *tensors: Tensor) -> bool:
 
     C cannot see through a vmap, and no kernel through that of `autograd.grad(is_grads_batched=True)`.
     """
-    if name == "compiled":
+    if name == "cpu":
         return readable(*tensors)
     return name != "gpu" or torch.compiler.is_compiling() or not any(map(opaque, tensors))
 
 
-def bare(name: str) -> bool:
+def eager(name: str) -> bool:
     """Whether these are kernels, asked for tensors with values, which nothing is looking at but autograd."""
-    return name in KERNELS and visibility.bare()
+    return name in KERNELS and values.eager()
 
 
 def at_once(name: str, chain: Problem) -> bool:
     """Whether the backend should answer a loss along with its gradient."""
-    return name == "compiled" or gpu.is_short(chain.unary, chain.pairwise)
+    return name == "cpu" or gpu.is_short(chain.unary, chain.pairwise)
 
 
 def load(name: str) -> Backend:

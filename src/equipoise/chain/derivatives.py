@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import backends, compiled, reference
+from ..native.values import transforming
+from . import backends, reference
+from .cpu import backend as cpu
 from .problem import positions, spread
 from .reference import Messages
 from .scoring import score
@@ -192,15 +194,15 @@ class AtOnce(Function):
     def likelihood(
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, *, backend: str
     ) -> tuple[Tensor, Tensor]:
-        alpha = compiled.NOTHING.alpha
-        if backend != "compiled":
+        alpha = cpu.NOTHING.alpha
+        if backend != "cpu":
             u, w = unary.detach(), pairwise.detach()
             alpha = backends.load(backend).forward(u, spread(w, u), lengths)[1]
         return _marginals(weight, unary, pairwise, lengths, alpha, labels, backend)
 
     @staticmethod
     def cross_entropy(weight: Tensor, *saved: Tensor, backend: str) -> tuple[Tensor, Tensor]:
-        known = compiled.NOTHING if backend == "compiled" else ()
+        known = cpu.NOTHING if backend == "cpu" else ()
         return CrossEntropy.gradient(weight, *saved, *known, backend=backend)
 
 
@@ -232,7 +234,7 @@ class Entropy(Function):
 
 def apply(function: type[Function], *args: Any) -> Any:
     """As function.apply, less its look at the signature on every call, which takes longer than a short chain."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if transforming():
         return function.apply(*args)
     return super(Function, function).apply(*args)  # type: ignore[misc]
 

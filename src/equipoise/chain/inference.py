@@ -15,7 +15,7 @@ A score of -inf forbids a label or a transition. float16 and bfloat16 are comput
 import torch
 from torch import Tensor
 
-from . import autograd, backends, decoding, meanfield, scoring
+from . import backends, decoding, dispatch, meanfield, scoring
 from .problem import given, problem, spread
 
 
@@ -37,7 +37,7 @@ def log_partition(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
     >>> f"{log_partition(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # counts the 2 * 2 * 2 labellings
     '8.0000'
     """
-    return autograd.log_partition(given(unary, pairwise, lengths))
+    return dispatch.log_partition(given(unary, pairwise, lengths))
 
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -49,7 +49,7 @@ def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
     tensor([[0.1192, 0.8808],
             [0.1192, 0.8808]])
     """
-    return autograd.log_marginals(given(unary, pairwise, lengths))
+    return dispatch.log_marginals(given(unary, pairwise, lengths))
 
 
 def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -62,7 +62,7 @@ def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = Non
     chain = given(unary, pairwise, lengths)
     *batch, length, m = chain.unary.shape
     pairwise = spread(chain.pairwise, unary).expand(*batch, length - 1, m, m)
-    return autograd.edge_marginals(chain._replace(pairwise=pairwise))
+    return dispatch.edge_marginals(chain._replace(pairwise=pairwise))
 
 
 def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -71,7 +71,7 @@ def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> T
     >>> f"{entropy(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # as uncertain as a fair choice among 8
     '8.0000'
     """
-    return autograd.entropy(problem(unary, pairwise, lengths))
+    return dispatch.entropy(problem(unary, pairwise, lengths))
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     chain = given(unary, pairwise, lengths)
     recorded = torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad)
     ready, backend = backends.choose(chain.detach() if recorded else chain)
-    ready = ready if backends.bare(backend) else ready.spread()
+    ready = ready if backends.eager(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)
     if recorded:
         best = decoding.score_found(chain.spread(), labels[..., None, :])[..., 0]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .visibility import bare, capturing, readable
+from ..native.values import capturing, eager, readable
 
 MOST_LOOKS = 1024  # that `given` remembers
 IGNORE = -100  # marks a position that does not count, in labels given and labels returned
@@ -59,7 +59,7 @@ def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels
 
     To know again what was in order takes a third of the time that the checks do, which short chains feel.
     """
-    looks = (_look(unary), _look(pairwise), _look(lengths), _look(labels)) if bare() else None
+    looks = (_look(unary), _look(pairwise), _look(lengths), _look(labels)) if eager() else None
     known = _in_order.get(looks)
     if known is not None and (lengths is not None or not capturing(unary)):
         return Problem(unary, pairwise, known if lengths is None else lengths)

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from .. import chain, objectives
 from ..chain.problem import at, first
-from ..chain.visibility import readable
 from ..masking import Kept, keep
+from ..native.values import readable
 
 
 class CRF(nn.Module):

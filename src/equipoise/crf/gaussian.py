@@ -1,30 +1,25 @@
-"""The Gaussian CRF layer over images (§4.2). It owns next to nothing; the mathematics is in `gaussian`.
+"""The Gaussian CRF layer over images (§4.2). It owns next to nothing; the mathematics is in `gaussian` and `energies`.
 
-    s* = (b' W + ridge I)^-1 a U,      p_j = softmax(s*_j),      W = (11^T - I) (x) A A^T
-    (a, b) = scaling(||U||, ||W||);  b' <= b is what keeps the system definite
-
-A factor on W is a divisor of ridge: (b W + r I)^-1 U = 1/b (W + r/b I)^-1 U. So the embeddings are never multiplied:
-scaling and bound only choose the ridge of each image.
+s* = (b' W + ridge I)^-1 a U,      p_j = softmax(s*_j),      W = (11^T - I) (x) A A^T
+(a, b) = scaling(||U||, ||W||);  b' <= b keeps the system definite
 """
 
-import warnings
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .. import gaussian, scaling
-from ..chain.visibility import readable
+from .. import gaussian
+from ..energies import Embedded, GaussianEnergy, balance
+from ..energies.gaussian import DEFINITE, PLACES
 from ..gaussian.definite import check_share
 from ..gaussian.images import check_images, check_labels, cross_entropy, rows
-from ..gaussian.problem import check_finite, explain, problem
-from ..gaussian.sampling import CHEAP, estimate
-from ..gaussian.solving import METHODS
-from ..scaling import Fixed, Online, Scaling
-from ..scaling.method import leading, multiply, positive
-
-DEFINITE = ("bounded", "normalized", "checked", "raw")
+from ..gaussian.problem import Problem, check_finite, explain, same_dtype
+from ..gaussian.solving import check_solution, named
+from ..native.values import readable
+from ..scaling import Fixed, Scaling
+from ..scaling.method import positive
+from .searching import collect, searchable
 
 
 class GaussianCRF(nn.Module):
@@ -36,20 +31,20 @@ class GaussianCRF(nn.Module):
     Args:
         num_labels: M.
         ridge: the weight of |s|^2 in the energy.
-        scaling: how unary and pairwise are put in balance, `scaling.Fixed(1.0)` if not given.
-        definite: what is done so that the system has a maximum, for which ridge > sigma_max(A^T A) is needed.
-            "bounded": W is made smaller where it must be for sigma_max <= share * ridge. "normalized": and larger, for
-            sigma_max = share * ridge always. "checked": a system that is not definite is an error. "raw": nothing; s*
-            may then be no maximum, as in the paper.
-        share: of ridge that sigma_max may take, between 0 and 1: a number, or one a replica.
+        scaling: how unary and pairwise scores are balanced; `scaling.Fixed(1.0)` by default.
+        definite: how the system is given a maximum, which needs ridge > sigma_max(A^T A). "bounded": W is made smaller
+            where necessary, so that sigma_max <= share * ridge. "normalized": also larger, so that sigma_max = share *
+            ridge always. "checked": a system that is not definite is an error. "raw": no guarantee; s* may then be no
+            maximum, as in the paper.
+        share: the share of ridge that sigma_max may reach, between 0 and 1: a number, or one per replica.
         learn_share: whether training adjusts the share, as the sigmoid of a parameter.
-        method: "direct", "cg" or "dense", see `gaussian.solve`.
-        pairs: how many pairs of pixels ||W|| is estimated from, always the same ones, in images that have more than a
-            hundred times as many. None measures all L^2 pairs of any image.
+        method: "direct", "cg" or "dense", see `gaussian.solve`; or a solver such as `gaussian.CG(max_iterations=50)`.
+        places: ||W|| is measured on a grid of at most about places x places pixels of each image, always the same ones.
+            None measures all pairs of pixels, which takes time of order L^2.
         tolerance: for "cg".
         max_iterations: for "cg", which warns where it does not converge.
-        validate: whether to look at values (NaN, labels out of range): None wherever that means no waiting for a
-            device, True always, False never.
+        validate: whether to check values (NaN, labels out of range): None wherever that does not wait for a device,
+            True always, False never.
 
     >>> crf = GaussianCRF(num_labels=3)
     >>> unary, embeddings = torch.randn(2, 3, 8, 6), torch.randn(2, 4, 8, 6)
@@ -61,7 +56,6 @@ class GaussianCRF(nn.Module):
 
     ridge: Tensor
     share_logit: Tensor
-    draws: Tensor | None
 
     def __init__(
         self,
@@ -72,8 +66,8 @@ class GaussianCRF(nn.Module):
         definite: str = "bounded",
         share: float | Tensor = 0.5,
         learn_share: bool = False,
-        method: str = "direct",
-        pairs: int | None = 16384,
+        method: str | gaussian.Solver = "direct",
+        places: int | None = PLACES,
         tolerance: float = 1e-6,
         max_iterations: int = 200,
         validate: bool | None = None,
@@ -83,12 +77,10 @@ class GaussianCRF(nn.Module):
             raise ValueError(f"num_labels must be at least 1, got {num_labels}")
         if definite not in DEFINITE:
             raise ValueError(f"definite must be one of {', '.join(DEFINITE)}, got {definite!r}")
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-        if pairs is not None and pairs < 2:
-            raise ValueError(f"pairs must be at least 2, or None for all, got {pairs}")
-        self.num_labels, self.definite, self.method = num_labels, definite, method
-        self.tolerance, self.max_iterations, self.validate = tolerance, max_iterations, validate
+        if places is not None and places < 1:
+            raise ValueError(f"places must be at least 1, or None for all pixels, got {places}")
+        self.num_labels, self.definite, self.places, self.validate = num_labels, definite, places, validate
+        self.solver = named(method, tolerance, max_iterations)
         self.scaling = Fixed() if scaling is None else scaling
         self.register_buffer("ridge", positive("ridge", ridge))
         logit = torch.logit(torch.as_tensor(check_share(share), dtype=torch.get_default_dtype()))
@@ -96,31 +88,30 @@ class GaussianCRF(nn.Module):
             self.share_logit = nn.Parameter(logit)
         else:
             self.register_buffer("share_logit", logit)
-        # The same places in every image and at every call, or the same image would not get the same answer.
-        fixed = torch.Generator().manual_seed(0)
-        draws = None if pairs is None else torch.rand(2, pairs, dtype=torch.float64, generator=fixed)
-        self.register_buffer("draws", draws, persistent=False)
 
     @property
     def share(self) -> Tensor:
-        """The share of ridge that sigma_max may take."""
+        """The share of ridge that sigma_max may reach."""
         return self.share_logit.sigmoid()
+
+    @property
+    def energy(self) -> GaussianEnergy:
+        return GaussianEnergy(self.definite, self.ridge, self.solver, self.places)
 
     def forward(self, unary: Tensor, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The same as `loss`."""
         return self.loss(unary, embeddings, labels)
 
     def scores(self, unary: Tensor, embeddings: Tensor) -> Tensor:
-        """s*, (*batch, M, H, W): where the energy, in balance, is highest.
+        """s*, (*batch, M, H, W): where the balanced energy is highest.
 
         >>> GaussianCRF(num_labels=2).scores(torch.randn(2, 8, 6), torch.randn(4, 8, 6)).shape
         torch.Size([2, 8, 6])
         """
-        energy, scores = self._answer(unary, embeddings)
-        return multiply(energy.alpha, scores).mT.reshape(unary.shape)
+        return self._scores(unary, embeddings)[0].mT.reshape(unary.shape)
 
     def log_marginals(self, unary: Tensor, embeddings: Tensor) -> Tensor:
-        """log p_j(y_j | X), (*batch, M, H, W): the softmax of the scores.
+        """log p_j(y_j | X), (*batch, M, H, W): the log-softmax of the scores.
 
         >>> log_p = GaussianCRF(num_labels=2).log_marginals(torch.randn(3, 2, 8, 6), torch.randn(3, 4, 8, 6))
         >>> log_p.exp().sum(-3).allclose(torch.ones(3, 8, 6))
@@ -129,122 +120,91 @@ class GaussianCRF(nn.Module):
         return self.scores(unary, embeddings).log_softmax(-3)
 
     def decode(self, unary: Tensor, embeddings: Tensor) -> Tensor:
-        """The label of the highest score at every pixel, (*batch, H, W)."""
+        """The label with the highest score of every pixel, (*batch, H, W)."""
         return self.scores(unary, embeddings).argmax(-3)
 
     def loss(self, unary: Tensor, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The cross-entropy of the marginals, a scalar: the mean over an image's pixels, then over images.
 
-        An image without a label that counts does not count.
+        An image in which no label counts does not count.
         """
-        energy, scores = self._answer(unary, embeddings, labels)
-        losses, counted = cross_entropy(multiply(energy.alpha, scores), labels)
-        penalty = self.scaling.penalty_of(self._norms(energy)).mean()
-        return losses.sum() / counted.sum().clamp(min=1) + penalty.to(losses.dtype)
+        scores, penalty = self._scores(unary, embeddings, labels)
+        losses, counted = cross_entropy(scores, labels)
+        return losses.sum() / counted.sum().clamp(min=1) + penalty.mean().to(losses.dtype)
 
     @torch.no_grad()
     def balance(self, unary: Tensor, embeddings: Tensor) -> Tensor:
-        """||U|| / ||W|| after scaling and bound, a scalar: how loud the unary part is beside the pairwise part.
+        """||U|| / ||W|| after scaling and bound, a scalar: the size of the unary part relative to the pairwise part.
 
         >>> crf = GaussianCRF(num_labels=2, definite="raw", scaling=Fixed(alpha=2.0))
-        >>> crf.balance(torch.full((2, 8, 6), -4.0), torch.ones(4, 8, 6))  # 2 * 4 beside 4
+        >>> crf.balance(torch.full((2, 8, 6), -4.0), torch.ones(4, 8, 6))  # 2 * 4 relative to 4
         tensor(2.)
         """
         check_images(unary, embeddings, self.num_labels)
-        energy = self._energy(unary, embeddings)
-        u, w = self._norms(energy)()
-        return (multiply(energy.alpha, u) / (w * self._weight(energy))).mean()
+        u, w, _ = balance(self.energy, self.scaling, *self._parts(unary, embeddings))
+        u, w = self.energy.norms(u, w)()
+        return (u / w).mean()
 
     @torch.no_grad()
     def rebalance(self, batches: Iterable[Sequence[Tensor]]) -> Tensor:
-        """Search the factor alpha anew, as `scaling.Online` wants it after each epoch (Algorithm 1), and return it.
+        """Search the factor alpha again, as `scaling.Online` does after each epoch (Algorithm 1), and return it.
 
-        `batches` yields (unary, embeddings, labels) of training data, until there are as many images as the method's
-        `subset` wants. Scores are proportional to alpha, so one solve an image serves the whole grid.
+        `batches` yields (unary, embeddings, labels) of training data; it is read until the method's `subset` of images
+        is reached. Scores are proportional to alpha, so one solve per image serves the whole grid.
         """
-        method = self.scaling
-        if not isinstance(method, Online):
-            raise TypeError(f"rebalance needs scaling=Online(...), but this layer has {type(method).__name__}")
-        seen: list[tuple[Tensor, Tensor]] = []
-        count = 0
-        for unary, embeddings, labels in batches:
-            seen.append((self._answer(unary, embeddings, labels)[1], labels))
-            count += unary.shape[:-3].numel()
-            if count >= method.subset:
-                break
-        if count < method.subset:
-            warnings.warn(f"the search wants {method.subset} images, got {count}: alpha rests on those", stacklevel=3)
+        method, energy = searchable(self.scaling), self.energy
+        parts = ((*self._parts(*self._checked(u, e, y)), y) for u, e, y in batches)
+        seen, count = collect(parts, method.subset, lambda part: part[0].shape[:-2].numel(), "images")
+        one = torch.ones_like(method.alpha)
+        scaled = [(*energy.scaled(unary, pairwise, one, one), labels) for unary, pairwise, labels in seen]
 
         def losses(alpha: Tensor) -> Tensor:
-            def one(factor: Tensor) -> Tensor:
-                each = [cross_entropy(multiply(factor, scores), labels)[0] for scores, labels in seen]
-                return torch.stack([x.sum(tuple(range(factor.ndim, x.ndim))) for x in each]).sum(0)
-
-            return torch.stack([one(factor) for factor in alpha])
+            total = torch.zeros_like(alpha)
+            for unary, pairwise, labels in scaled:
+                each = energy.losses_for_each(alpha, "marginal", unary, pairwise, labels)  # (G, *batch)
+                total = total + each.sum(tuple(range(alpha.ndim, each.ndim)))
+            return total
 
         return method.choose(losses, count)
 
     def extra_repr(self) -> str:
         share = f", share={self.share.tolist():.3g}" if self.share.ndim == 0 else ""
-        return f"{self.num_labels}, definite={self.definite}{share}, method={self.method}"
+        return f"{self.num_labels}, definite={self.definite}{share}, solver={type(self.solver).__name__}"
 
-    def _answer(self, unary: Tensor, embeddings: Tensor, labels: Tensor | None = None) -> tuple["Energy", Tensor]:
-        """The energy, and its highest point before the factor of the unary part, (*batch, L, M)."""
+    def _checked(self, unary: Tensor, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         check_images(unary, embeddings, self.num_labels)
-        if labels is not None:
-            check_labels(unary, labels, look=readable(labels) if self.validate is None else self.validate)
+        check_labels(unary, labels, look=readable(labels) if self.validate is None else self.validate)
+        return unary, embeddings
+
+    def _parts(self, unary: Tensor, embeddings: Tensor) -> tuple[Tensor, Embedded]:
+        """The two parts as the energy takes them: pixels row by row."""
+        u, a = same_dtype(rows(unary), rows(embeddings))
+        height, width = unary.shape[-2:]
+        return u, Embedded(a, torch.ones_like(self.share), self.share, (height, width))
+
+    def _scores(self, unary: Tensor, embeddings: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """s*, (*batch, L, M), and the penalty of scaling for each example."""
+        if labels is None:
+            check_images(unary, embeddings, self.num_labels)
+        else:
+            self._checked(unary, embeddings, labels)
+        energy = self.energy
         try:
-            energy = self._energy(unary, embeddings)
-            return energy, self._solve(energy)
+            if self.definite == "checked":
+                self._check_definite(*self._parts(unary, embeddings))
+            u, w, penalty = balance(energy, self.scaling, *self._parts(unary, embeddings))
+            found = energy.solve(u, w)
+            system = Problem(u, w.embeddings, energy.image_ridge(w))
+            check_solution(found, system, self.solver)
+            if self.validate and not bool(found.solution.isfinite().all()):
+                explain(system)
         except ValueError:
-            check_finite("unary", unary)  # says where in the image, not in its row of pixels
+            check_finite("unary", unary)  # names the place in the image, not in the row of pixels
             check_finite("embeddings", embeddings)
             raise
+        return found.solution, penalty
 
-    def _energy(self, unary: Tensor, embeddings: Tensor) -> "Energy":
-        """Pixels in a row, and the factor and the ridge that put them in balance and make the system definite."""
-        u, a = rows(unary), rows(embeddings)
-        energy = Energy(u, a, u.new_ones(()), self.ridge)
-        alpha, beta = self.scaling.factors(self._norms(energy))
-        batch = u.shape[:-2]
-        ridge = leading(self.ridge, len(batch)) / leading(beta, len(batch))
-        if self.definite in ("bounded", "normalized"):
-            bound = gaussian.spectral_bound(a)
-            enough = bound / leading(self.share, len(batch))
-            ridge = torch.where(bound > 0, enough, ridge) if self.definite == "normalized" else ridge.maximum(enough)
-        ridge = ridge.expand(batch)
-        if self.definite == "checked":
-            gaussian.check(a, ridge)
-        return Energy(u, a, alpha, ridge)
-
-    def _norms(self, energy: "Energy") -> scaling.Norms:
-        def norms() -> tuple[Tensor, Tensor]:
-            a, draws = energy.embeddings, self.draws
-            every = draws is None or a.shape[-2] ** 2 <= CHEAP * draws.shape[-1]
-            w = gaussian.mean_abs(a) if draws is None or every else estimate(a, draws).value
-            return scaling.mean_abs(energy.unary), w
-
-        return norms
-
-    def _weight(self, energy: "Energy") -> Tensor:
-        """b', the factor of W, (*batch,)."""
-        return leading(self.ridge, energy.ridge.ndim) / energy.ridge
-
-    def _solve(self, energy: "Energy") -> Tensor:
-        """(b' W + ridge I)^-1 U, (*batch, L, M)."""
-        u, a, _, ridge = energy
-        scores = gaussian.solve(
-            u, a, ridge, method=self.method, tolerance=self.tolerance, max_iterations=self.max_iterations
-        )
-        if self.validate and not bool(scores.isfinite().all()):
-            explain(problem(u, a, ridge))
-        return scores / self._weight(energy)[..., None, None]
-
-
-class Energy(NamedTuple):
-    """An energy in balance: s* = alpha ridge / self.ridge (W + ridge I)^-1 U."""
-
-    unary: Tensor  # U, (*batch, L, M)
-    embeddings: Tensor  # A, (*batch, L, D)
-    alpha: Tensor  # the factor of U: a number, one a replica, or one an image
-    ridge: Tensor  # (*batch,)
+    def _check_definite(self, unary: Tensor, pairwise: Embedded) -> None:
+        raw = GaussianEnergy("raw", self.ridge, self.solver, self.places)
+        _, w, _ = balance(raw, self.scaling, unary, pairwise)
+        gaussian.check(w.embeddings, raw.image_ridge(w))

@@ -10,18 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import compiled, passes
+from ..native.values import transforming
+from . import passes
+from .cpu import backend as cpu
 
 
 def best(*tensors: Tensor) -> ModuleType:
-    """`gpu` or `compiled` where they know tensors of this kind, else `passes`: all have the same functions."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    """`gpu` or `cpu` where they know tensors of this kind, else `passes`: all have the same functions."""
+    if transforming():
         return passes
     if tensors[0].is_cpu:
-        return compiled if compiled.serves(*tensors) else passes
+        return cpu if cpu.serves(*tensors) else passes
     if not tensors[0].is_cuda or importlib.util.find_spec("triton") is None:
         return passes
-    from . import gpu
+    from .gpu import backend as gpu
 
     return gpu if gpu.serves(*tensors) else passes
 

@@ -8,27 +8,22 @@ stopped stays as it is, so going on for the others can do it no harm.
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from .backends import full_precision
+from .operator import multiply
+from .problem import Problem
+from .solution import Solution
 
 Operator = Callable[..., Tensor]
 """operator(x, *parameters): K x for x of shape (*batch, L, M), linear and symmetric in x."""
 
 LOOK = 8  # on an accelerator, steps between looks at whether all is done: a look waits for the device
-
-
-class Solution(NamedTuple):
-    """What came out, and how it went: one entry a system."""
-
-    solution: Tensor  # (*batch, L, M)
-    converged: Tensor  # (*batch,), whether residual <= tolerance
-    iterations: Tensor  # (*batch,)
-    residual: Tensor  # (*batch,), |b - K s| / |b|, computed from s itself
 
 
 def cg(
@@ -76,12 +71,38 @@ def cg(
     return Solution(*Conjugate.apply(rhs, operator, tolerance, max_iterations, *parameters))
 
 
+@dataclass(frozen=True)
+class CG:
+    """Conjugate gradients on the Potts operator, with the gradient by a second solve. Warns where it fails to converge.
+
+    >>> from .problem import problem
+    >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
+    >>> found = CG(tolerance=1e-6).solve(system)
+    >>> found.solution[0], found.converged
+    (tensor([ 1.4000, -0.6000]), tensor(True))
+    """
+
+    tolerance: float = 1e-6
+    max_iterations: int = 200
+
+    def solve(self, system: Problem) -> Solution:
+        system = system.to_answer_dtype()
+        with torch.autocast(system.unary.device.type, enabled=False):
+            return cg(
+                multiply,
+                system.unary,
+                (system.embeddings, system.ridge),
+                tolerance=self.tolerance,
+                max_iterations=self.max_iterations,
+            )
+
+
 class Conjugate(Function):
     @staticmethod
     def forward(
         rhs: Tensor, operator: Operator, tolerance: float, max_iterations: int, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
-        return tuple(_iterate(lambda x: operator(x, *parameters), rhs, tolerance, max_iterations))
+        return _iterate(lambda x: operator(x, *parameters), rhs, tolerance, max_iterations)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -120,7 +141,7 @@ def warn_unless(what: str, converged: Tensor, residual: Tensor, tolerance: float
         )
 
 
-def _iterate(apply: Callable[[Tensor], Tensor], b: Tensor, tolerance: float, max_iterations: int) -> Solution:
+def _iterate(apply: Callable[[Tensor], Tensor], b: Tensor, tolerance: float, max_iterations: int) -> tuple[Tensor, ...]:
     size = _dot(b, b)
     goal = tolerance**2 * size
     x, r, left = torch.zeros_like(b), b, size
@@ -151,7 +172,7 @@ def _iterate(apply: Callable[[Tensor], Tensor], b: Tensor, tolerance: float, max
         active = definite & (left > goal) & (left < before / 4)
         before = left
     residual = torch.where(size > 0, (left / size).sqrt(), left)
-    return Solution(x, left <= goal, iterations, residual)
+    return x, left <= goal, iterations, residual
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..chain.problem import at, first
-from ..chain.visibility import readable
+from ..native.values import readable
 from . import passes
 from .backends import best, full_precision
 from .problem import as_ridge, beyond_zero, check_embeddings, check_finite

@@ -8,12 +8,21 @@ K may be indefinite; its square is not, so Cholesky serves. All in float64, whic
 import torch
 from torch import Tensor
 
-from ..chain.visibility import readable
-from .problem import Problem, explain
+from .problem import Problem
+from .solution import Solution
+
+
+class Dense:
+    """The matrix written out. Memory and time are of order (L M)^2 and (L M)^3."""
+
+    def solve(self, system: Problem) -> Solution:
+        with torch.autocast(system.unary.device.type, enabled=False):
+            s = solve(system)
+        return Solution(s, s.isfinite().all(-1).all(-1))
 
 
 def solve(system: Problem) -> Tensor:
-    """s, (*batch, L, M). Memory and time are of order (L M)^2 and (L M)^3."""
+    """s, (*batch, L, M); NaN where the matrix is singular."""
     unary = system.unary.double()
     k = matrix(system.embeddings.double(), unary.shape[-1], system.ridge.double())
     factor = torch.linalg.cholesky_ex(k @ k).L
@@ -22,9 +31,7 @@ def solve(system: Problem) -> Tensor:
     for _ in range(3):  # gives back the digits that squaring lost
         s = s + torch.cholesky_solve(k @ (u - k @ s), factor)
     solved = (u - k @ s).norm(dim=-2, keepdim=True) <= 1e-6 * u.norm(dim=-2, keepdim=True)
-    s = s.masked_fill(~solved, torch.nan)  # where the matrix is singular
-    if readable(s) and not bool(s.isfinite().all()):
-        explain(system)
+    s = s.masked_fill(~solved, torch.nan)
     return s.reshape(unary.shape).to(system.ridge.dtype)
 
 

@@ -15,30 +15,38 @@ The backward pass is the same solve (the paper's eq. for dL/dU and dL/dW, with d
 since c = (I - 11^T) A^T s, the coefficients of one solve are all that the gradient of the other needs.
 """
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..chain.visibility import readable
 from . import passes
 from .backends import best, full_precision
 from .operator import against
 from .passes import Gradients
-from .problem import Problem, explain
+from .problem import Problem
+from .solution import Solution
 
 
-def solve(system: Problem) -> Tensor:
-    """s, (*batch, L, M)."""
-    batch = system.ridge.shape
-    flat = system if len(batch) == 1 else [x.reshape(batch.numel(), *x.shape[len(batch) :]) for x in system]
-    scores, c, _ = Solve.apply(*flat)
-    # Whatever is not finite, it shows in these few numbers, and next to always in their sum.
-    if readable(c) and not math.isfinite(c.sum()) and not bool(c.isfinite().all()):
-        explain(system)
-    return scores if len(batch) == 1 else scores.reshape(system.unary.shape)
+class Direct:
+    """The closed form: exact, in time of order L (D^2 + D M).
+
+    >>> from .problem import problem
+    >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
+    >>> Direct().solve(system).solution
+    tensor([[ 1.4000, -0.6000],
+            [ 0.4000, -0.6000]])
+    """
+
+    def solve(self, system: Problem) -> Solution:
+        batch = system.ridge.shape
+        flat = system if len(batch) == 1 else [x.reshape(batch.numel(), *x.shape[len(batch) :]) for x in system]
+        scores, c, _ = Solve.apply(*flat)
+        finite = c.isfinite().flatten(1).all(1)  # a value that is not finite always reaches these few numbers
+        if len(batch) != 1:
+            scores, finite = scores.reshape(system.unary.shape), finite.reshape(batch)
+        return Solution(scores, finite)
 
 
 class Solve(Function):

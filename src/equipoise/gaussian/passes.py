@@ -7,7 +7,7 @@
                V C + S E and -<V, S>              to A and to ridge
 
 Shapes: A (B, L, D); X, G, S and V (B, L, M). What is small has labels first, (B, M, D), since a product of few rows and
-long columns is what BLAS does well. Half precision is multiplied as float32. Here is the specification; `compiled` and
+long columns is what BLAS does well. Half precision is multiplied as float32. Here is the specification; `cpu` and
 `gpu` have the same `solve`, `solve_gradients`, `gram` and `turn`, with fewer passes over memory, and must equal it.
 """
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..chain.problem import at, check_device, first, positions
-from ..chain.visibility import readable
+from ..native.values import readable
 
 
 class Problem(NamedTuple):
@@ -39,11 +39,16 @@ def problem(unary: Tensor, embeddings: Tensor, ridge: float | Tensor, lengths: T
         raise ValueError(
             f"embeddings has shape {tuple(embeddings.shape)}, but unary {tuple(unary.shape)} needs ({wanted}, D)"
         )
-    dtype = torch.promote_types(torch.promote_types(unary.dtype, embeddings.dtype), torch.float32)
-    if dtype == torch.float64:
-        unary, embeddings = unary.double(), embeddings.double()
-    ridge = as_ridge(ridge, unary.shape[:-2], dtype, unary.device)
+    unary, embeddings = same_dtype(unary, embeddings)
+    ridge = as_ridge(ridge, unary.shape[:-2], torch.promote_types(unary.dtype, torch.float32), unary.device)
     return Problem(beyond_zero(unary, lengths), beyond_zero(embeddings, lengths), ridge)
+
+
+def same_dtype(unary: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as float64 if one of them is; half precision and float32 as they are."""
+    if torch.float64 in (unary.dtype, embeddings.dtype):
+        return unary.double(), embeddings.double()
+    return unary, embeddings
 
 
 def as_ridge(ridge: float | Tensor, batch: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -2,7 +2,7 @@
 
     c = (ridge I - G)^-1 (t - t_bar) - (M-1) (ridge I + (M-1) G)^-1 t_bar        G = A^T A,  t = A^T U
 
-Here is the specification; `compiled_systems.h` and `triton_systems.py` must equal it.
+Here is the specification; `cpu/systems.h` and `gpu/systems.py` must equal it.
 """
 
 import torch

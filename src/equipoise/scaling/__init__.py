@@ -1,11 +1,11 @@
-"""How unary and pairwise scores are put in balance (§5): one file a method."""
+"""How unary and pairwise scores are put in balance (§5): one file per method."""
 
 from .balance import Verdict, verdict
 from .equivalence import absorb
 from .fixed import Fixed
 from .learned import Learned
-from .method import Norms, Scaling
-from .norms import mean_abs, ratio
+from .method import Norms, Scaling, State, apply, mean_penalty, multiply
+from .norms import mean_abs, measure, ratio
 from .offline import Offline
 from .online import Online
 from .regularized import Regularized
@@ -19,10 +19,15 @@ __all__ = [
     "Online",
     "Regularized",
     "Scaling",
+    "State",
     "Temperature",
     "Verdict",
     "absorb",
+    "apply",
     "mean_abs",
+    "mean_penalty",
+    "measure",
+    "multiply",
     "ratio",
     "verdict",
 ]

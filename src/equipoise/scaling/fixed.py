@@ -1,4 +1,6 @@
-"""A factor that stays: U -> alpha U, W -> W. With alpha = 1 this is plain joint training (§2)."""
+"""A constant factor: U -> alpha U, W -> W. With alpha = 1 this is plain joint training (§2)."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -6,17 +8,27 @@ from torch import Tensor
 from .method import Norms, Scaling, positive
 
 
+class State(NamedTuple):
+    alpha: Tensor
+
+
+def factors(state: State, norms: Norms) -> tuple[Tensor, Tensor]:
+    return state.alpha, torch.ones_like(state.alpha)
+
+
 class Fixed(Scaling):
-    """Multiply the unary part by a constant, or by one a replica.
+    """Multiply the unary part by a constant: a number, or one per replica.
 
     >>> unary, pairwise = Fixed(alpha=0.25)(torch.ones(2, 3), torch.ones(3, 3))
     >>> unary[0], pairwise[0]
     (tensor([0.2500, 0.2500, 0.2500]), tensor([1., 1., 1.]))
     """
 
+    factors = staticmethod(factors)
+
     def __init__(self, alpha: float | Tensor = 1.0) -> None:
         super().__init__()
         self.register_buffer("alpha", positive("alpha", alpha))
 
-    def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
-        return self.alpha, torch.ones_like(self.alpha)
+    def state(self) -> State:
+        return State(self.alpha)

@@ -1,24 +1,42 @@
-"""Scales that are learned (ours, not the paper's): each part divided by its size, times one learned factor each.
+"""Learned scales (ours, not the paper's): each part is divided by its size and multiplied by a learned factor.
 
-    U -> e^u U / ||U||,    W -> e^w W / ||W||,    u = speed * u_raw,  w = speed * w_raw
+    U -> e^u U / ||U||,    W -> e^w W / ||W||,    u = speed * log_unary,  w = speed * log_pairwise
 
-Offline fixes the balance by an alpha that someone must choose. Here gradient descent chooses it. A net learns by many
-parameters at once, the balance hangs on two, so these must move faster: under Adam, whose steps do not depend on the
-size of a gradient, u moves `speed` times as fast as other parameters. That needs no parameter group of its own.
+Offline scaling fixes the balance by an alpha that someone must choose. Here gradient descent finds it. A net has many
+parameters and the balance only two, so these two must move faster: under Adam, whose steps do not depend on the size of
+a gradient, u moves `speed` times as fast as other parameters. This needs no parameter group of its own.
 """
+
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from .method import Norms, Scaling, divide, positive
 
 
+class State(NamedTuple):
+    log_unary: Tensor
+    log_pairwise: Tensor
+    speed: float
+
+
+def factors(state: State, norms: Norms) -> tuple[Tensor, Tensor]:
+    u, w = norms()
+    return divide((state.speed * state.log_unary).exp(), u), divide((state.speed * state.log_pairwise).exp(), w)
+
+
+def alpha(state: State) -> Tensor:
+    """e^(u - w)."""
+    return (state.speed * (state.log_unary - state.log_pairwise)).exp().detach()
+
+
 class Learned(Scaling):
-    """Normalise both parts and learn how loud each is. Nothing to choose.
+    """Divide both parts by their sizes and learn a scale for each. There is nothing to choose.
 
     Args:
-        speed: how many times faster than other parameters the two log-scales move under Adam. Plain SGD is not for
+        speed: how many times faster than other parameters the two log-scales move under Adam. Do not use plain SGD for
             them: the gradient of a log-scale grows with the scale.
-        start: the first factor of both parts: a number, or one a replica.
+        start: the initial factor of both parts: a number, or one per replica.
 
     >>> import torch
     >>> method = Learned()
@@ -27,6 +45,10 @@ class Learned(Scaling):
     ([[1.5, -0.5]], [[0.0, 4.0], [0.0, 0.0]], 1.0)
     """
 
+    learned = ("log_unary", "log_pairwise")
+    factors = staticmethod(factors)
+    alpha_of = staticmethod(alpha)
+
     def __init__(self, speed: float = 10.0, start: float | Tensor = 1.0) -> None:
         super().__init__()
         self.speed = float(positive("speed", speed))
@@ -34,19 +56,13 @@ class Learned(Scaling):
         self.log_unary = nn.Parameter(first.clone())
         self.log_pairwise = nn.Parameter(first.clone())
 
+    def state(self) -> State:
+        return State(self.log_unary, self.log_pairwise, self.speed)
+
     @property
     def alpha(self) -> Tensor:  # type: ignore[override]
-        """e^(u - w): the weight that the unary part has found beside the pairwise part."""
-        return (self.speed * (self.log_unary - self.log_pairwise)).exp().detach()
-
-    def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
-        return factors(self.speed * self.log_unary, self.speed * self.log_pairwise, norms)
+        """The learned weight of the unary part relative to the pairwise part."""
+        return alpha(self.state())
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, speed={self.speed:g}"
-
-
-def factors(log_unary: Tensor, log_pairwise: Tensor, norms: Norms) -> tuple[Tensor, Tensor]:
-    """e^u / ||U|| and e^w / ||W||."""
-    u, w = norms()
-    return divide(log_unary.exp(), u), divide(log_pairwise.exp(), w)

@@ -1,57 +1,109 @@
-"""What a scaling method is: two factors, from how large the two parts of an energy are, and a penalty.
+"""A scaling method: two factors, computed from the sizes of the two parts of an energy, and a penalty.
 
-    (a, b) = factors(||U||, ||W||),      loss(a U, b W) + penalty(||U||, ||W||)
+    (a, b) = factors(state, norms),      norms() = ||U||, ||W||,      loss(a U, b W) + penalty(state, norms)
 
-It knows nothing of chains or images: whatever has a unary and a pairwise part and can say how large they are can be put
-in balance. Called as a module on tensors of scores, a method measures and multiplies by itself.
+Each method is a pair of pure functions of its state, in a file of its own, with a thin module that owns the state. It
+knows nothing of chains or images: it works on any energy that can measure its unary and its pairwise part.
 """
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from .norms import mean_abs
+from ..native.values import readable
+from .norms import measure
 
 Norms = Callable[[], tuple[Tensor, Tensor]]
-"""Computes ||U|| and ||W||, one number an example each; only called by the methods that need them."""
+"""Computes ||U|| and ||W||, one number per example each. Methods that do not need the sizes never call it."""
+
+State = Any
+"""A named tuple of tensors, each a number or one number per replica, (E,). Every method has its own."""
 
 
 class Scaling(nn.Module):
-    """A way to put unary and pairwise scores in balance.
+    """Balances unary and pairwise scores.
 
-    `alpha` is the weight of the unary part beside the pairwise part: a number, or one a replica, (E,). With replicas,
-    they are the first dimension of the scores, and of the norms.
+    `alpha` is the weight of the unary part relative to the pairwise part: a number, or one per replica, (E,). Replicas
+    are the first dimension of the scores and of the norms.
+
+    To add a method, write its `factors` (and `penalty_of`) as functions of a state, and return that state from `state`:
+
+    >>> from typing import NamedTuple
+    >>> class Half(Scaling):
+    ...     State = NamedTuple("State", [("alpha", Tensor)])
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.register_buffer("alpha", torch.tensor(0.5))
+    ...     def state(self):
+    ...         return self.State(self.alpha)
+    ...     @staticmethod
+    ...     def factors(state, norms):
+    ...         return state.alpha, torch.ones_like(state.alpha)
+    >>> Half()(torch.ones(1, 2), torch.ones(2, 2))[0]
+    tensor([[0.5000, 0.5000]])
     """
 
     alpha: Tensor
+    learned: ClassVar[tuple[str, ...]] = ()
+    """The fields of the state that gradient descent moves: parameters of the module."""
 
-    def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
-        """The factors of U and of W: numbers, one a replica, or one an example."""
+    def state(self) -> State:
+        """What `factors` and `penalty_of` depend on."""
         raise NotImplementedError
 
-    def penalty_of(self, norms: Norms) -> Tensor:
-        """What is added to each example's loss; 0 unless a method says otherwise."""
-        return torch.zeros_like(self.alpha)
+    @staticmethod
+    def factors(state: State, norms: Norms) -> tuple[Tensor, Tensor]:
+        """The factors of U and of W: numbers, one per replica, or one per example."""
+        raise NotImplementedError
+
+    @staticmethod
+    def penalty_of(state: State, norms: Norms) -> Tensor:
+        """What is added to the loss of each example; 0 by default."""
+        return torch.zeros_like(state[0])
+
+    @staticmethod
+    def alpha_of(state: State) -> Tensor:
+        """The weight of the unary part relative to the pairwise part."""
+        return state.alpha
 
     def forward(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both parts in balance: unary (*batch, L, M), of which the first `lengths` count, and any pairwise scores."""
-        a, b = self.factors(_measure(unary, pairwise, lengths))
-        if b.ndim and pairwise.ndim < unary.ndim:  # one matrix for all, and a factor for each
-            pairwise = pairwise[(None,) * (unary.ndim - pairwise.ndim)]
-        return multiply(a, unary), multiply(b, pairwise)
+        a, b = self.factors(self.state(), self._norms(unary, pairwise, lengths))
+        return apply(a, b, unary, pairwise)
 
     def penalty(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
         """What is added to the mean loss, a scalar."""
-        each = self.penalty_of(_measure(unary, pairwise, lengths))
-        return (each.sum() / max(each.numel(), 1)).to(unary.dtype)
+        each = self.penalty_of(self.state(), self._norms(unary, pairwise, lengths))
+        return mean_penalty(each).to(unary.dtype)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha.item():g}" if self.alpha.ndim == 0 else f"alpha of {len(self.alpha)} replicas"
 
+    def _norms(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Norms:
+        def norms() -> tuple[Tensor, Tensor]:
+            u, w = measure(unary, pairwise, lengths)
+            check_norms(u, w)
+            return u, w
+
+        return norms
+
+
+def mean_penalty(each: Tensor) -> Tensor:
+    """The mean over examples, 0 where there is none."""
+    return each.sum() / max(each.numel(), 1)
+
+
+def apply(a: Tensor, b: Tensor, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+    """a U and b W. Where all examples share one matrix and b has one factor per example, so has the result."""
+    if b.ndim and pairwise.ndim < unary.ndim:
+        pairwise = pairwise[(None,) * (unary.ndim - pairwise.ndim)]
+    return multiply(a, unary), multiply(b, pairwise)
+
 
 def multiply(factor: Tensor, x: Tensor) -> Tensor:
-    """factor * x, where the factor's dimensions are the first ones of x.
+    """factor * x, where the dimensions of the factor are the first ones of x.
 
     >>> multiply(torch.tensor([1.0, 10.0]), torch.ones(2, 3))
     tensor([[ 1.,  1.,  1.],
@@ -62,50 +114,36 @@ def multiply(factor: Tensor, x: Tensor) -> Tensor:
     factor = leading(factor, x.ndim)
     if not factor.requires_grad:
         return factor * x
-    forbidden = x == -torch.inf  # stays so, and 0 * -inf must not get into the factor's gradient
+    forbidden = x == -torch.inf  # stays -inf, and 0 * -inf must not reach the gradient of the factor
     return (factor * x.masked_fill(forbidden, 0)).masked_fill(forbidden, -torch.inf)
 
 
 def leading(x: Tensor, ndim: int) -> Tensor:
-    """x with dimensions of size 1 appended until there are `ndim`: what it says holds for all that follows."""
+    """x with dimensions of size 1 appended until there are `ndim`, so that it broadcasts over what follows."""
     return x[(..., *(None,) * (ndim - x.ndim))]
 
 
 def divide(factor: Tensor, norm: Tensor) -> Tensor:
-    """factor / norm, the factor's dimensions being the first ones of norm; where the norm is 0, factor.
+    """factor / norm, where the dimensions of the factor are the first ones of norm; factor where the norm is 0.
 
-    Scores that are all 0 stay 0, and keep a finite gradient by which to leave 0.
+    Scores that are all 0 stay 0, and have a finite gradient.
     """
     return leading(factor, max(norm.ndim, factor.ndim)) / torch.where(norm > 0, norm, 1)
 
 
 def positive(name: str, value: float | Tensor) -> Tensor:
+    """The value as a tensor; an error unless it is positive and finite, and a number or one per replica."""
     value = torch.as_tensor(value, dtype=torch.get_default_dtype())
     if value.ndim > 1 or not bool((value > 0).all()) or not bool(value.isfinite().all()):
-        raise ValueError(f"{name} must be a positive number, or one a replica, got {value.tolist()}")
+        raise ValueError(f"{name} must be a positive number, or one per replica, got {value.tolist()}")
     return value
 
 
-def _measure(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Norms:
-    def norms() -> tuple[Tensor, Tensor]:
-        per_edge = pairwise.ndim == unary.ndim + 1  # then the matrices of a sequence are measured together
-        u, w = mean_abs(unary, lengths), mean_abs(pairwise.flatten(-3, -2) if per_edge else pairwise)
-        check_norms(u, w)
-        return u, w
-
-    return norms
-
-
 def check_norms(u: Tensor, w: Tensor) -> None:
-    """Raise if a part is 0 throughout, where that can be seen without waiting for a device."""
+    """Raise if all scores of a part are 0, where values can be read."""
     for name, norm in (("unary", u), ("pairwise", w)):
-        if norm.device.type == "cpu" and not torch.compiler.is_compiling() and _has_zero(norm):
+        if readable(norm) and norm.numel() > 0 and float(norm.detach().min()) == 0:
             raise ValueError(
-                f"{name} scores are all 0 in at least one example, so their size cannot be divided by; start them at "
-                f"small random values (ChainCRF does: normal, deviation 0.1)"
+                f"{name} scores are all 0 in at least one example, so they cannot be divided by their size; initialise "
+                f"them with small random values (ChainCRF does: normal, standard deviation 0.1)"
             )
-
-
-def _has_zero(norm: Tensor) -> bool:
-    inside_transform = torch._C._functorch.is_functorch_wrapped_tensor(norm)
-    return not inside_transform and norm.numel() > 0 and float(norm.detach().min()) == 0

@@ -1,6 +1,6 @@
-"""How large a part of the energy is: ||M||, the mean absolute value of its entries (§5.2), one number an example.
+"""The size of a part of the energy: ||M||, the mean absolute value of its entries (§5.2), one number per example.
 
-Positions beyond the length do not count, nor do entries of -inf, which forbid rather than score.
+Positions beyond the length do not count, nor do entries of -inf, which forbid a label and do not score it.
 """
 
 import torch
@@ -19,8 +19,14 @@ def mean_abs(x: Tensor, lengths: Tensor | None = None) -> Tensor:
     return x.abs().masked_fill(~counts, 0).sum((-2, -1)) / counts.sum((-2, -1)).clamp(min=1)
 
 
+def measure(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """||U|| and ||W|| of chains: pairwise (M, M), one matrix per sequence, or one per edge, measured together."""
+    per_edge = pairwise.ndim == unary.ndim + 1
+    return mean_abs(unary, lengths), mean_abs(pairwise.flatten(-3, -2) if per_edge else pairwise)
+
+
 def ratio(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """||U|| / ||W||, the mean over examples, a scalar: how loud the unary part is beside the pairwise part.
+    """||U|| / ||W||, the mean over examples, a scalar: how large the unary part is relative to the pairwise part.
 
     >>> ratio(torch.full((5, 3, 2), 8.0), torch.full((2, 2), -2.0))
     tensor(4.)

@@ -1,7 +1,9 @@
-"""Offline scaling (§5.2): U -> alpha U / ||U||, W -> W / ||W||, each example by its own size.
+"""Offline scaling (§5.2): U -> alpha U / ||U||, W -> W / ||W||, where each example is divided by its own size.
 
-Only the directions of the two parts are left to training; how loud each speaks is said by alpha alone.
+Training then decides the directions of the two parts, and alpha alone their relative size.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,8 +11,17 @@ from torch import Tensor
 from .method import Norms, Scaling, divide, positive
 
 
+class State(NamedTuple):
+    alpha: Tensor
+
+
+def factors(state: State, norms: Norms) -> tuple[Tensor, Tensor]:
+    u, w = norms()
+    return divide(state.alpha, u), divide(torch.ones_like(state.alpha), w)
+
+
 class Offline(Scaling):
-    """Divide both parts by their mean absolute value, and weigh the unary part by alpha.
+    """Divide both parts by their mean absolute value, and multiply the unary part by alpha.
 
     >>> unary, pairwise = Offline(alpha=2.0)(torch.tensor([[30.0, -10.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.0]]))
     >>> unary, pairwise
@@ -18,10 +29,11 @@ class Offline(Scaling):
             [0., 0.]]))
     """
 
+    factors = staticmethod(factors)
+
     def __init__(self, alpha: float | Tensor = 1.0) -> None:
         super().__init__()
         self.register_buffer("alpha", positive("alpha", alpha))
 
-    def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
-        u, w = norms()
-        return divide(self.alpha, u), divide(torch.ones_like(self.alpha), w)
+    def state(self) -> State:
+        return State(self.alpha)

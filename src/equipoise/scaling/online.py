@@ -12,7 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .method import Norms, Scaling, leading, positive
+from .fixed import State, factors
+from .method import Scaling, leading, positive
 
 GRID = tuple(2.0**t for t in range(-8, 9))
 
@@ -23,7 +24,7 @@ class Online(Scaling):
     Args:
         grid: the factors to try; powers of two from 2^-8 to 2^8 as in Appendix B.
         subset: how many training examples to look at.
-        alpha: the factor before the first search, a number or one a replica.
+        alpha: the factor before the first search, a number or one per replica.
         exact: look for the minimum between the ends of the grid by Newton's method instead (for the likelihood).
 
     >>> method = Online()
@@ -33,6 +34,7 @@ class Online(Scaling):
     tensor([[4., 4.]])
     """
 
+    factors = staticmethod(factors)
     grid: Tensor
 
     def __init__(
@@ -54,8 +56,8 @@ class Online(Scaling):
         self.subset = subset
         self.exact = exact
 
-    def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
-        return self.alpha, torch.ones_like(self.alpha)
+    def state(self) -> State:
+        return State(self.alpha)
 
     @torch.no_grad()
     def choose(self, losses: Callable[[Tensor], Tensor], count: Tensor | int = 1) -> Tensor:
@@ -86,7 +88,7 @@ class Online(Scaling):
 
 
 def newton(losses: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, start: Tensor, steps: int = 30) -> Tensor:
-    """The minimum of a convex function of one positive number, or of one a replica, between low and high.
+    """The minimum of a convex function of one positive number, or of one per replica, between low and high.
 
     Newton's steps on the derivative, by autograd, summed over ranks; a step that leaves the bracket is replaced by
     halving it, so each step at least keeps the minimum enclosed.

@@ -1,7 +1,9 @@
-"""Offline scaling by a penalty (§5.2): the scores stay as they are, and the loss of each example gets
+"""Offline scaling by a penalty (§5.2): the scores stay as they are, and the loss of each example is increased by
 
 weight (||U|| / ||W|| - alpha)^2
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,14 +11,31 @@ from torch import Tensor
 from .method import Norms, Scaling, divide, leading, positive
 
 
+class State(NamedTuple):
+    alpha: Tensor
+    weight: Tensor
+
+
+def factors(state: State, norms: Norms) -> tuple[Tensor, Tensor]:
+    return torch.ones_like(state.alpha), torch.ones_like(state.alpha)
+
+
+def penalty(state: State, norms: Norms) -> Tensor:
+    u, w = norms()
+    ratio = divide(torch.ones_like(state.alpha), w) * u
+    return leading(state.weight, ratio.ndim) * (ratio - leading(state.alpha, ratio.ndim)) ** 2
+
+
 class Regularized(Scaling):
-    """Leave the scores alone and pull the ratio of their sizes towards alpha.
+    """Leave the scores as they are, and penalise a ratio of their sizes that differs from alpha.
 
     >>> method = Regularized(alpha=3.0, weight=0.5)
     >>> method.penalty(torch.full((4, 2), 10.0), torch.full((2, 2), 2.0))  # 0.5 (5 - 3)^2
     tensor(2.)
     """
 
+    factors = staticmethod(factors)
+    penalty_of = staticmethod(penalty)
     weight: Tensor
 
     def __init__(self, alpha: float | Tensor = 1.0, weight: float | Tensor = 0.1) -> None:
@@ -24,10 +43,5 @@ class Regularized(Scaling):
         self.register_buffer("alpha", positive("alpha", alpha))
         self.register_buffer("weight", positive("weight", weight))
 
-    def factors(self, norms: Norms) -> tuple[Tensor, Tensor]:
-        return torch.ones_like(self.alpha), torch.ones_like(self.alpha)
-
-    def penalty_of(self, norms: Norms) -> Tensor:
-        u, w = norms()
-        ratio = divide(torch.ones_like(self.alpha), w) * u
-        return leading(self.weight, ratio.ndim) * (ratio - leading(self.alpha, ratio.ndim)) ** 2
+    def state(self) -> State:
+        return State(self.alpha, self.weight)

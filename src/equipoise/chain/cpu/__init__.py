@@ -1,0 +1,1 @@
+"""The chain on the CPU, in C."""

@@ -1,0 +1,298 @@
+/* The arithmetic of chain.c: rows of numbers, plain or in logs, in loops that compilers vectorise.
+
+   REAL, INTEGER and DIGITS are float, int32_t and 23, or double, int64_t and 52. Rows are padded with probability 0
+   to a multiple of LANES. Where `logs` is on, potentials and probabilities are given and returned as logarithms. */
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES (32 / (int64_t)sizeof(REAL))
+#define IGNORE (-100) /* as in problem.py */
+#define EACH(j, n) for (int64_t j = 0; j < (n); j++)
+#define SPAN (DIGITS == 23 ? 87.0 : 708.0) /* -log of the smallest normal number */
+
+/* Padded rows are whole vectors; said to the compiler, it leaves out what it would do with the rest. */
+#define WHOLE(n) if ((n) % LANES) __builtin_unreachable()
+
+/* x + MAGIC has the integer nearest to x in its last bits. */
+static const REAL MAGIC = DIGITS == 23 ? 0x1.8p23 : 0x1.8p52;
+
+static inline INTEGER bits(REAL x) {
+    INTEGER i;
+    memcpy(&i, &x, sizeof i);
+    return i;
+}
+
+static inline REAL real(INTEGER i) {
+    REAL x;
+    memcpy(&x, &i, sizeof x);
+    return x;
+}
+
+/* 1 / i! */
+static const double TAYLOR[] = {
+    1, 1, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800, 1. / 39916800,
+    1. / 479001600, 1. / 6227020800};
+
+/* e^x for x up to a little over 0; 0 where it is not a normal number. Unlike that of libm, it vectorises. */
+static inline REAL exponential(REAL x) {
+    REAL n = x * (REAL)M_LOG2E + MAGIC, k = n - MAGIC;
+    REAL r = (x - k * (REAL)0x1.62e4p-1) - k * (REAL)1.42860682030941723e-6; /* k log 2, its first product exact */
+    REAL y = 0;
+    for (int i = DIGITS == 23 ? 7 : 13; i >= 0; i--) y = y * r + (REAL)TAYLOR[i];
+    y = real(bits(y) + (bits(n) << DIGITS));
+    return x < (REAL)-SPAN ? 0 : y;
+}
+
+/* log x = k log 2 + 2 atanh s, where x = 2^k m, s = (m - 1) / (m + 1) and m is about 1; -inf at 0. */
+static inline REAL logarithm(REAL x) {
+    INTEGER k = (bits(x) - bits((REAL)M_SQRT1_2)) >> DIGITS;
+    REAL m = real(bits(x) - (k << DIGITS)), s = (m - 1) / (m + 1), y = 0;
+    for (int i = DIGITS == 23 ? 9 : 19; i > 0; i -= 2) y = y * (s * s) + (REAL)2 / i;
+    REAL whole = real(k + bits(MAGIC)) - MAGIC;
+    return x > 0 ? whole * (REAL)M_LN2 + s * y : x == 0 ? -INFINITY : x;
+}
+
+static REAL highest(const REAL *x, int64_t n) {
+    WHOLE(n);
+    REAL peak = -INFINITY;
+#pragma omp simd reduction(max : peak)
+    EACH(j, n) peak = x[j] > peak ? x[j] : peak;
+    return peak;
+}
+
+/* The lowest number above `limit`. */
+static REAL lowest(const REAL *x, int64_t n, REAL limit) {
+    WHOLE(n);
+    REAL least = INFINITY;
+#pragma omp simd reduction(min : least)
+    EACH(j, n) {
+        REAL y = x[j] > limit ? x[j] : INFINITY;
+        least = y < least ? y : least;
+    }
+    return least;
+}
+
+/* The first place of `value` among x, or the last of all. */
+static int64_t first_of(const REAL *x, int64_t n, REAL value) {
+    WHOLE(n);
+    INTEGER place = n - 1;
+#pragma omp simd reduction(min : place)
+    for (INTEGER j = 0; j < (INTEGER)n; j++) place = x[j] == value && j < place ? j : place;
+    return place;
+}
+
+static REAL total(const REAL *x, int64_t n) {
+    WHOLE(n);
+    REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+    EACH(j, n) sum += x[j];
+    return sum;
+}
+
+static void fill(REAL *x, int64_t n, REAL value) { EACH(j, n) x[j] = value; }
+
+static void subtract(REAL *restrict x, int64_t n, REAL value) {
+    WHOLE(n);
+    EACH(j, n) x[j] -= value;
+}
+
+static void exponentiate(REAL *restrict x, int64_t n) {
+    WHOLE(n);
+    EACH(j, n) x[j] = exponential(x[j]);
+}
+
+static REAL or_zero(REAL x) { return x == -INFINITY ? 0 : x; }
+
+/* Some numbers in one register. They need not be aligned, and share memory with REAL. */
+typedef REAL Vector __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
+typedef REAL Half __attribute__((vector_size(16)));
+#define ALWAYS static inline __attribute__((always_inline))
+#define AT(x, k) (*(Vector *)((x) + (k) * LANES))
+
+/* `call` with `count` the number of vectors left, at most 4, as a constant: then they all stay in registers. */
+#define UNROLL(left, call) \
+    switch (left) { \
+        case 1: { enum { count = 1 }; call; } break; \
+        case 2: { enum { count = 2 }; call; } break; \
+        case 3: { enum { count = 3 }; call; } break; \
+        default: { enum { count = 4 }; call; } \
+    }
+
+static inline REAL across(Vector v) {
+    Half halves[2];
+    memcpy(halves, &v, sizeof v);
+    Half sum = halves[0] + halves[1];
+    return LANES == 8 ? (sum[0] + sum[2 % (LANES / 2)]) + (sum[1] + sum[3 % (LANES / 2)]) : sum[0] + sum[1];
+}
+
+/* The next vectors of out = x y, and what they add up to. */
+ALWAYS Vector multiply(const REAL *x, const REAL *y, REAL *out, const int count) {
+    Vector sum = {0};
+    for (int k = 0; k < count; k++) sum += AT(out, k) = AT(x, k) * AT(y, k);
+    return sum;
+}
+
+/* out = norm(x y); returns what the normalisation took out. */
+static REAL condense(const REAL *x, const REAL *y, REAL *restrict out, int64_t n, bool logs) {
+    WHOLE(n);
+    if (!logs) {
+        Vector sum = {0};
+        for (int64_t j = 0; j < n; j += 4 * LANES)
+            UNROLL((n - j) / LANES, sum += multiply(x + j, y + j, out + j, count));
+        REAL mass = across(sum), scale = mass == 0 ? 0 : 1 / mass;
+        EACH(j, n) out[j] *= scale;
+        return mass;
+    }
+    EACH(j, n) out[j] = x[j] + y[j];
+    REAL peak = highest(out, n), sum = 0;
+    if (peak == -INFINITY) return peak;
+#pragma omp simd reduction(+ : sum)
+    EACH(j, n) sum += exponential(out[j] - peak);
+    REAL gained = peak + (REAL)log(sum);
+    subtract(out, n, gained);
+    return gained;
+}
+
+/* The next vectors of out = scale v E. Sums stay in registers, two of each, as an addition waits for the one before. */
+ALWAYS void columns(
+    const REAL *v, REAL scale, const REAL *table, int64_t m, int64_t width, REAL *restrict out, const int count) {
+    Vector even[4] = {{0}}, odd[4] = {{0}};
+    for (int64_t i = 0; i < m; i += 2, table += 2 * width) {
+        if (width > 4 * LANES) /* rows lie apart, and the processor does not see what is next */
+            for (int64_t k = 0; k < 4 * LANES; k += 64 / (int64_t)sizeof(REAL)) {
+                __builtin_prefetch(table + 8 * width + k);
+                __builtin_prefetch(table + 9 * width + k);
+            }
+        for (int k = 0; k < count; k++) {
+            even[k] += v[i] * AT(table, k);
+            odd[k] += v[i + 1] * AT(table + width, k);
+        }
+    }
+    for (int k = 0; k < count; k++) AT(out, k) = scale * (even[k] + odd[k]);
+}
+
+/* message = scale before E and belief = x message; returns the sum of the belief. */
+static REAL step(
+    const REAL *before, REAL scale, const REAL *table, const REAL *x, int64_t m, int64_t width, REAL *restrict message,
+    REAL *restrict belief) {
+    WHOLE(width);
+    Vector sum = {0};
+    for (int64_t j = 0; j < width; j += 4 * LANES)
+        UNROLL((width - j) / LANES, columns(before, scale, table + j, m, width, message + j, count);
+               sum += multiply(x + j, message + j, belief + j, count));
+    return across(sum);
+}
+
+/* out = v E */
+static void product(
+    const REAL *restrict v, const REAL *restrict table, int64_t m, int64_t width, REAL *restrict out, bool logs) {
+    WHOLE(width);
+    if (!logs) {
+        for (int64_t j = 0; j < width; j += 4 * LANES)
+            UNROLL((width - j) / LANES, columns(v, 1, table + j, m, width, out + j, count));
+        return;
+    }
+    REAL peaks[width];
+    fill(peaks, width, -INFINITY);
+    EACH(i, m) EACH(j, width) {
+        REAL score = v[i] + table[i * width + j];
+        peaks[j] = score > peaks[j] ? score : peaks[j];
+    }
+    EACH(j, width) peaks[j] = or_zero(peaks[j]);
+    fill(out, width, 0);
+    EACH(i, m) EACH(j, width) out[j] += exponential(v[i] + table[i * width + j] - peaks[j]);
+    EACH(j, width) out[j] = logarithm(out[j]) + peaks[j];
+}
+
+static inline Vector larger(Vector x, Vector y) {
+    Vector out;
+    for (int k = 0; k < LANES; k++) out[k] = x[k] > y[k] ? x[k] : y[k];
+    return out;
+}
+
+static inline REAL highest_across(Vector v) {
+    Half halves[2];
+    memcpy(halves, &v, sizeof v);
+    for (int k = 0; k < LANES / 2; k++) halves[0][k] = halves[0][k] > halves[1][k] ? halves[0][k] : halves[1][k];
+    REAL peak = halves[0][0];
+    for (int k = 1; k < LANES / 2; k++) peak = halves[0][k] > peak ? halves[0][k] : peak;
+    return peak;
+}
+
+/* The next vectors of x(j) += max_i [ v(i) + W(i, j) ] - peak, and the highest of each lane. */
+ALWAYS Vector best_columns(
+    const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x, const int count) {
+    Vector best[4], top;
+    for (int k = 0; k < count; k++) best[k] = v[0] + AT(table, k);
+    for (int64_t i = 1; i < m; i++)
+        for (int k = 0; k < count; k++) best[k] = larger(v[i] + AT(table + i * width, k), best[k]);
+    for (int k = 0; k < count; k++) AT(x, k) = best[k] += AT(x, k) - peak, top = k ? larger(best[k], top) : best[k];
+    return top;
+}
+
+/* x += max_i [ v(i) + W(i, .) ] - peak; returns the highest. */
+static REAL max_step(const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x) {
+    WHOLE(width);
+    Vector top = (Vector){0} - (REAL)INFINITY;
+    for (int64_t j = 0; j < width; j += 4 * LANES)
+        UNROLL((width - j) / LANES, top = larger(best_columns(v, peak, table + j, m, width, x + j, count), top));
+    return highest_across(top);
+}
+
+/* x += y; returns the highest. */
+static REAL add_and_find(REAL *restrict x, const REAL *restrict y, int64_t n) {
+    WHOLE(n);
+    REAL peak = -INFINITY;
+#pragma omp simd reduction(max : peak)
+    EACH(j, n) {
+        REAL sum = x[j] + y[j];
+        x[j] = sum;
+        peak = sum > peak ? sum : peak;
+    }
+    return peak;
+}
+
+/* The next vectors of two rows of out += left^T right. */
+ALWAYS void two_rows(const REAL *left, const REAL *right, int64_t n, int64_t width, REAL *out, const int count) {
+    Vector one[4], two[4];
+    for (int k = 0; k < count; k++) one[k] = AT(out, k), two[k] = AT(out + width, k);
+    for (int64_t t = 0; t < n; t++, left += width, right += width)
+        for (int k = 0; k < count; k++) {
+            one[k] += left[0] * AT(right, k);
+            two[k] += left[1] * AT(right, k);
+        }
+    for (int k = 0; k < count; k++) AT(out, k) = one[k], AT(out + width, k) = two[k];
+}
+
+/* out += left^T right, for n rows of each */
+static void gram(const REAL *left, const REAL *right, int64_t n, int64_t m, int64_t width, REAL *restrict out) {
+    WHOLE(width);
+    for (int64_t i = 0; i < m; i += 2)
+        for (int64_t j = 0; j < width; j += 4 * LANES)
+            UNROLL((width - j) / LANES, two_rows(left + i, right + j, n, width, out + i * width + j, count));
+}
+
+/* (m, m) scores into (width, width), with -inf around them. */
+static void pad(const REAL *scores, int64_t m, int64_t width, REAL *restrict table) {
+    fill(table, width * width, -INFINITY);
+    EACH(i, m) memcpy(table + i * width, scores + i * m, m * sizeof(REAL));
+}
+
+/* By blocks that are read and written a whole cache line at a time. */
+static void transpose(const REAL *restrict table, int64_t width, REAL *restrict out) {
+    WHOLE(width);
+    for (int64_t i = 0; i < width; i += LANES)
+        EACH(j, width) EACH(k, LANES) out[j * width + i + k] = table[(i + k) * width + j];
+}
+
+/* E from the padded matrix; returns the peak taken out. */
+static double potentials(REAL *table, int64_t width, bool logs) {
+    REAL peak = or_zero(highest(table, width * width));
+    subtract(table, width * width, peak);
+    if (!logs) exponentiate(table, width * width);
+    return peak;
+}

@@ -1,0 +1,21 @@
+"""chain.c, compiled on first use."""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from ...native.compiler import build
+
+FILES = ("chain.c", "chain.h", "sweeps.h", "transport.h")
+SOURCES = tuple(Path(__file__).with_name(name) for name in FILES)
+
+
+@cache
+def library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """The compiled functions for this dtype, or None where they are not available; the log says why."""
+    loaded = build("chain", SOURCES, dtype, "chains on the CPU run in plain PyTorch, 10 to 100 times slower")
+    if loaded is not None:
+        loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+    return loaded

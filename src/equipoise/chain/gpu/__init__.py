@@ -1,0 +1,1 @@
+"""The chain on a GPU, in Triton."""

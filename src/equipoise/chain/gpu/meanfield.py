@@ -1,0 +1,67 @@
+"""Mean field on a GPU, for matrices that all edges share: `meanfield.mean_field` and its gradient as two kernels.
+
+Plain torch takes some forty passes over the scores an iteration and keeps them all for the gradient; here a sequence
+stays with one program, and what is kept is q after each iteration.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...native.values import transforming
+from .. import meanfield
+from . import meanfield_kernels
+from .launch import WARPS, sharing
+
+MOST_LABELS = 64  # two matrices and the gradient of one fill the registers of a program
+
+
+def serves(unary: Tensor, pairwise: Tensor, schedule: str) -> bool:
+    """Whether the kernels know this kind of problem, and tensors with values are all that comes along."""
+    *batch, _, m = unary.shape
+    plain = unary.is_cuda and unary.dtype == pairwise.dtype == torch.float32 and m <= MOST_LABELS
+    shared = pairwise.shape[-3] == 1 and sharing(tuple(batch), tuple(pairwise.shape[:-3]))[2]
+    opaque = transforming()
+    return plain and shared and schedule == "sequential" and unary.numel() > 0 and not opaque
+
+
+def mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int) -> Tensor:
+    """log q, (*batch, L, M); pairwise is spread."""
+    return _MeanField.apply(unary, pairwise, lengths, iterations)
+
+
+class _MeanField(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int) -> Tensor:
+        states = unary.new_empty(iterations + 1, *unary.shape)
+        given = unary.contiguous(), pairwise.contiguous(), lengths.contiguous()
+        _run(meanfield_kernels.mean_field_kernel, given, states)
+        ctx.save_for_backward(unary, pairwise, lengths, states)
+        return states[-1].clone() if iterations == 0 else states[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        unary, pairwise, lengths, states = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of the gradient is asked for: the specification has one
+            log_q = meanfield.mean_field(unary, pairwise, lengths, len(states) - 1, "sequential")
+            wanted = [x for x in (unary, pairwise) if x.requires_grad]
+            found = iter(torch.autograd.grad(log_q, wanted, grads, create_graph=True))
+            return (*(next(found) if x.requires_grad else None for x in (unary, pairwise)), None, None)
+        given = unary.contiguous(), pairwise.contiguous(), lengths.contiguous()
+        rise = grads[0].clone(memory_format=torch.contiguous_format)
+        room, moved = torch.empty_like(rise), torch.empty_like(rise)
+        m = unary.shape[-1]
+        parts = unary.new_empty(*unary.shape[:-2], 1, m, m)
+        _run(meanfield_kernels.gradient_kernel, given, states, rise, room, moved, parts)
+        return moved, parts.sum_to_size(pairwise.shape), None, None
+
+
+def _run(kernel: Any, given: tuple[Tensor, Tensor, Tensor], states: Tensor, *rest: Tensor) -> None:
+    unary, pairwise, _ = given
+    *batch, length, m = unary.shape
+    inner, count, _ = sharing(tuple(batch), tuple(pairwise.shape[:-3]))
+    size = max(16, 1 << (m - 1).bit_length())
+    numbers = len(states) - 1, unary.numel(), length, inner, count
+    with torch.cuda.device_of(unary):
+        kernel[(unary.numel() // (length * m),)](*given, states, *rest, *numbers, m, size, num_warps=WARPS[size])

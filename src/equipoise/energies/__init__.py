@@ -1,0 +1,12 @@
+"""A CRF as scaling, layers and training see it: the sizes of its parts, its losses and its predictions.
+
+The layers in `crf/` and the training engine use the same two energies, `chain` and `gaussian`; `balance` is the one
+place where a scaling method meets an energy.
+"""
+
+from .balance import Balanced, balance
+from .chain import ChainEnergy
+from .energy import Energy
+from .gaussian import Embedded, GaussianEnergy
+
+__all__ = ["Balanced", "ChainEnergy", "Embedded", "Energy", "GaussianEnergy", "balance"]

@@ -1,0 +1,40 @@
+"""Where a scaling method meets an energy: measure both parts, multiply both by their factors, compute the penalty.
+
+U' = a U,   W' = b W,   (a, b) = factors(state, (||U||, ||W||))
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..scaling import Scaling, State
+from .energy import Energy, Pairwise
+
+
+class Balanced(NamedTuple):
+    unary: Tensor
+    pairwise: Pairwise
+    penalty: Tensor  # what is added to the loss of each example: a number, one per replica, or one per example
+
+
+def balance(
+    energy: Energy,
+    method: Scaling,
+    unary: Tensor,
+    pairwise: Pairwise,
+    lengths: Tensor | None = None,
+    state: State | None = None,
+) -> Balanced:
+    """Both parts in balance. `state` replaces the state of the method's own module.
+
+    >>> import torch
+    >>> from equipoise.energies import ChainEnergy
+    >>> from equipoise.scaling import Offline
+    >>> found = balance(ChainEnergy(), Offline(alpha=2.0), torch.tensor([[30.0, -10.0]]), torch.full((2, 2), 5.0))
+    >>> found.unary, found.pairwise[0]
+    (tensor([[ 3., -1.]]), tensor([1., 1.]))
+    """
+    state = method.state() if state is None else state
+    norms = energy.norms(unary, pairwise, lengths)
+    a, b = method.factors(state, norms)
+    return Balanced(*energy.scaled(unary, pairwise, a, b), method.penalty_of(state, norms))

@@ -1,0 +1,75 @@
+"""The linear-chain CRF (§4.1) as an energy: unary (*batch, L, M), pairwise scores of any of the forms in `chain`."""
+
+import torch
+from torch import Tensor
+
+from .. import objectives, scaling
+from ..objectives import RULES, Objective
+from ..scaling.method import check_norms, leading
+from .energy import Pairwise
+
+
+class ChainEnergy:
+    """A linear chain.
+
+    >>> energy, unary = ChainEnergy(), torch.tensor([[0.0, 4.0], [0.0, 0.0]])
+    >>> energy.predict("likelihood", unary, torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
+    tensor([1, 0])
+
+    Args:
+        checked: raise if all scores of a part are 0 where a method needs its size, instead of leaving them as they are.
+    """
+
+    def __init__(self, checked: bool = False) -> None:
+        self.checked = checked
+
+    def norms(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> scaling.Norms:
+        def norms() -> tuple[Tensor, Tensor]:
+            u, w = scaling.measure(unary, pairwise, lengths)
+            if self.checked:
+                check_norms(u, w)
+            return u, w
+
+        return norms
+
+    def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:
+        if pairwise is None:
+            return scaling.multiply(a, unary), None
+        return scaling.apply(a, b, unary, pairwise)
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """Of (e, b, M, M), where b is 1 if all sequences of a replica share a matrix."""
+        width = max(part.shape[1] for part in parts)
+        return torch.cat([part.expand(-1, width, -1, -1) for part in parts])
+
+    def losses(
+        self,
+        objective: str | Objective,
+        unary: Tensor,
+        pairwise: Tensor,
+        labels: Tensor,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        return objectives.named(objective).loss(unary, pairwise, labels, lengths)
+
+    def losses_for_each(
+        self,
+        factors: Tensor,
+        objective: str | Objective,
+        unary: Tensor,
+        pairwise: Tensor,
+        labels: Tensor,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """All factors in one call: they are one more dimension of the batch."""
+        tried = leading(factors, 1 + unary.ndim) * unary
+        if pairwise.ndim > 2:
+            pairwise = pairwise[None]
+        lengths = None if lengths is None else lengths.expand(tried.shape[:-2])
+        return self.losses(objective, tried, pairwise, labels.expand(tried.shape[:-1]), lengths)
+
+    def predict(
+        self, objective: str | Objective, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
+    ) -> Tensor:
+        """By the rule of the objective; -100 beyond the length."""
+        return RULES[objectives.named(objective).rule](unary, pairwise, lengths)

@@ -1,0 +1,1 @@
+"""The Gaussian solve on the CPU, in C."""

@@ -1,0 +1,94 @@
+"""The closed form on the CPU, in C: what `passes` computes, in two passes over A each way and a single call.
+
+Threads take pieces of images. Pieces do not depend on the number of threads and are added up in order, so results do
+not either. What is not served here, half precision for one, goes through `passes`.
+"""
+
+import struct
+
+import torch
+from torch import Tensor
+
+from ...native.values import readable
+from ..passes import FEW, Gradients, gram, turn
+from .library import TYPES, library
+
+__all__ = ["gram", "serves", "solve", "solve_gradients", "turn"]
+
+MOST = 64  # dimensions, and labels: with more, a block does not fit the cache, and BLAS does better
+SPAN = 2048  # pixels in a piece, or a multiple of that; that of gaussian.c divides it
+PIECES = 32  # the most that an image is divided into: each piece keeps sums of its own
+WORTH_THREADS = 2**15  # numbers of A; with fewer, starting threads takes longer than the work
+PACK = struct.Struct("32q").pack  # `Batch` of gaussian.c: 7 integers, 5 addresses and 5 views
+NOTHING = 0, 0, 0, 0
+
+
+def serves(*tensors: Tensor) -> bool:
+    """Whether the loops know these: embeddings first, then scores of pixels."""
+    dtype = tensors[0].dtype
+    return (
+        dtype in TYPES
+        and all(x.dtype == dtype and x.shape[-1] <= MOST for x in tensors)
+        and readable(*tensors)
+        and library(dtype) is not None
+    )
+
+
+def solve(unary: Tensor, embeddings: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    count, length, m = unary.shape
+    dims = embeddings.shape[-1]
+    last = unary.stride(-1) == 1 and m > FEW
+    scores = unary.new_empty(count, length, m) if last else unary.new_empty(count, m, length).mT
+    c, inverses = unary.new_empty(count, m, dims), unary.new_empty(count, 2, dims, dims, dtype=torch.float64)
+    _run("forward", embeddings, unary, scores, ridge, c, inverses)
+    return scores, c, inverses
+
+
+def solve_gradients(
+    g: Tensor,
+    s: Tensor,
+    c: Tensor,
+    inverses: Tensor,
+    embeddings: Tensor,
+    ridge: Tensor,
+    dtype: torch.dtype,
+    wanted: tuple[bool, ...],
+) -> Gradients:
+    of_unary = torch.empty_like(s) if wanted[0] else None
+    of_embeddings = torch.empty_like(embeddings) if wanted[1] else None
+    of_ridge = torch.empty_like(ridge) if wanted[2] else None
+    e = torch.empty_like(c)
+    _run("backward", embeddings, g, s, ridge, c, inverses, e, of_unary, of_embeddings, of_ridge)
+    return of_unary, of_embeddings, of_ridge
+
+
+def _run(
+    name: str,
+    embeddings: Tensor,
+    given: Tensor,
+    scores: Tensor,
+    ridge: Tensor,
+    c: Tensor,
+    inverses: Tensor,
+    e: Tensor | None = None,
+    of_unary: Tensor | None = None,
+    of_embeddings: Tensor | None = None,
+    of_ridge: Tensor | None = None,
+) -> None:
+    count, length, m = given.shape
+    dims = embeddings.shape[-1]
+    spans = -(-length // SPAN)
+    piece = -(-spans // PIECES) * SPAN
+    small = [x if x is None else x.contiguous() for x in (ridge, inverses, c, e, of_ridge)]
+    packed = PACK(
+        *(count, length, m, dims, -(-length // piece), piece),
+        torch.get_num_threads() if embeddings.numel() >= WORTH_THREADS else 1,
+        *[0 if x is None else x.data_ptr() for x in small],
+        *[y for x in (embeddings, given, scores, of_unary, of_embeddings) for y in _view(x)],
+    )
+    if getattr(library(given.dtype), name)(packed):
+        raise MemoryError(f"no room to solve for {tuple(given.shape)} with embeddings {tuple(embeddings.shape)}")
+
+
+def _view(x: Tensor | None) -> tuple[int, ...]:
+    return NOTHING if x is None else (x.data_ptr(), *x.stride())

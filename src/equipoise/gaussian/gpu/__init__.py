@@ -1,0 +1,1 @@
+"""The Gaussian solve on a GPU, in Triton."""

@@ -1,0 +1,180 @@
+"""How fast and how right the chain CRF is beside its peers, in one process, each taking turns.
+
+Times are medians (see `timing`); speed on a shared machine is only ever a ratio within a run. Errors are relative to
+the float64 answer of the reference: of the gradient with respect to unary, of the marginals, and for decoding the share
+of sequences whose labelling scores less than the best.
+"""
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ... import __version__, chain, objectives
+from .measurements import Measurements
+from .peers import PEERS, QUESTIONS, Call, Scores, importable
+from .timing import measure
+
+
+@dataclass(frozen=True)
+class Size:
+    sequences: int
+    length: int
+    labels: int
+    ragged: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.sequences},{self.length},{self.labels}{' ragged' if self.ragged else ''}"
+
+
+SIZES = (Size(32, 14, 26), Size(256, 14, 26), Size(32, 64, 23, ragged=True), Size(8, 1024, 23), Size(32, 64, 128))
+
+
+@dataclass
+class Row:
+    question: str
+    size: str
+    peer: str
+    milliseconds: float | None  # the median of the calls that count; None where the peer failed
+    times_slower: float | None  # than equipoise
+    error: float | None
+    note: str = ""
+    lowest: float | None = None  # milliseconds that a tenth of them stay below
+    overall: float | None = None  # the median of all calls, those in turns that the machine slowed down included
+    slowed: float | None = None  # the share of the time that passed in such turns
+
+
+@dataclass
+class Report(Measurements):
+    rows: list[Row] = field(default_factory=list)
+
+
+def scores(size: Size, device: str, dtype: torch.dtype = torch.float32) -> Scores:
+    generator = torch.Generator().manual_seed(0)
+    b, length, m = size.sequences, size.length, size.labels
+    unary, pairwise = torch.randn(b, length, m, generator=generator), torch.randn(m, m, generator=generator)
+    labels = torch.randint(m, (b, length), generator=generator)
+    lengths = torch.randint(length // 4, length + 1, (b,), generator=generator) if size.ragged else None
+    if lengths is not None:
+        lengths[0] = length
+    return Scores(
+        unary.to(device, dtype).requires_grad_(),
+        pairwise.to(device, dtype).requires_grad_(),
+        labels.to(device),
+        None if lengths is None else lengths.to(device),
+    )
+
+
+def truth(s: Scores) -> dict[str, Tensor]:
+    """The answers in float64, on the CPU: gradients with respect to unary, marginals, and the best scores."""
+    exact = Scores(
+        s.unary.detach().cpu().double().requires_grad_(),
+        s.pairwise.detach().cpu().double().requires_grad_(),
+        s.labels.cpu(),
+        None if s.lengths is None else s.lengths.cpu(),
+    )
+    args = exact.unary, exact.pairwise
+    return {
+        "likelihood": exact.gradient(objectives.likelihood(*args, exact.labels, exact.lengths).sum())[0],
+        "marginal": exact.gradient(objectives.marginal(*args, exact.labels, exact.lengths).sum())[0],
+        "marginals": chain.log_marginals(*args, exact.lengths).exp().detach(),
+        "decode": chain.decode(*args, exact.lengths)[1].detach(),
+    }
+
+
+def error(question: str, answer: Any, s: Scores, exact: dict[str, Tensor]) -> float:
+    mask = s.mask.cpu()
+    if question == "decode":
+        return _share_not_best(answer, s, exact["decode"])
+    if question in ("likelihood", "marginal"):
+        answer = answer[0]
+    got = _double(answer)
+    if question == "marginals" and got.max() <= 0:  # log-marginals
+        got = got.exp()
+    want = exact[question]
+    return float(((got - want) * mask[..., None]).norm() / (want * mask[..., None]).norm())
+
+
+def _share_not_best(answer: Any, s: Scores, best: Tensor) -> float:
+    length = s.unary.shape[1]
+    if isinstance(answer, list):
+        rows = [torch.tensor(row + [0] * (length - len(row))) for row in answer]
+        labels = torch.stack(rows)
+    else:
+        labels = _double(answer).long().clamp(min=0)
+    lengths = None if s.lengths is None else s.lengths.cpu()
+    got = chain.score(s.unary.detach().cpu().double(), s.pairwise.detach().cpu().double(), labels, lengths)
+    return float((got < best - 1e-5 * best.abs()).double().mean())
+
+
+def _double(answer: Any) -> Tensor:
+    return answer.detach().cpu().double() if isinstance(answer, Tensor) else torch.tensor(np.asarray(answer)).double()
+
+
+def run(
+    device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZES, against: tuple[str, ...] = ()
+) -> Iterator[Report]:
+    """Measure everything, giving the report so far after every question and size.
+
+    `against` names the peers; all that can be imported if none are named.
+    """
+    known = importable()
+    unknown = [peer for peer in against if peer not in known]
+    if unknown:
+        raise ValueError(f"no peer {unknown[0]!r} is installed; have {', '.join(known)}")
+    peers = [peer for peer in known if not against or peer in ("equipoise", *against)]
+    name = platform.processor() or platform.machine()
+    if device == "cuda":
+        name = torch.cuda.get_device_name()
+    report = Report(f"{device}: {name}", torch.__version__, torch.get_num_threads(), __version__, os.getloadavg()[0])
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for size in sizes:
+        s = scores(size, device)
+        exact = truth(s)
+        for question in QUESTIONS:
+            report.rows += _compare(question, size, s, exact, seconds, wait, peers)
+            report.load_after = os.getloadavg()[0]
+            yield report
+
+
+def _compare(
+    question: str,
+    size: Size,
+    s: Scores,
+    exact: dict[str, Tensor],
+    seconds: float,
+    wait: Callable[[], None],
+    peers: list[str],
+) -> list[Row]:
+    calls: dict[str, Call] = {}
+    rows = []
+    for name in peers:
+        try:
+            answers = PEERS[name][1](s)
+        except MemoryError as failure:
+            rows.append(Row(question, str(size), name, None, None, None, str(failure)))
+            continue
+        if question in answers:
+            calls[name] = answers[question]
+    warm = measure(calls, 0.0, wait)
+    times = measure({n: c for n, c in calls.items() if not isinstance(warm[n], str)}, seconds, wait)
+    own = times.get("equipoise", warm["equipoise"])
+    if isinstance(own, str):
+        raise RuntimeError(f"{question} at {size}: {own}")
+    for name in calls:
+        taken = times.get(name, warm[name])
+        if isinstance(taken, str):
+            rows.append(Row(question, str(size), name, None, None, None, taken))
+            continue
+        row = Row(question, str(size), name, 1e3 * taken.median, taken.over(own), None)
+        row.error = error(question, calls[name](), s, exact)
+        row.lowest, row.overall, row.slowed = 1e3 * taken.lowest, 1e3 * statistics.median(taken.every), taken.slowed
+        row.note = "" if taken.steady else "no turn was steady"
+        rows.append(row)
+    return rows

@@ -1,0 +1,97 @@
+"""Time on the device alone, and how far it is from what the hardware allows.
+
+A call is captured in a CUDA graph and replayed, so that nothing but kernels is timed. Two floors:
+
+    bytes     scores read twice and messages written and read once, gradients written once, over the memory bandwidth
+    steps     positions that wait for each other, L of them (both directions run side by side) or, cut into chunks,
+              3 sqrt(L), times what a step cannot do without: M multiplications in a row, a maximum over a warp (5
+              shuffles), an exp and a log, some 350 cycles in all
+"""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ... import chain, objectives
+
+STEP_LATENCY = 350 / 1.98e9  # seconds
+
+
+@dataclass
+class DeviceRow:
+    name: str
+    question: str
+    microseconds: float
+    byte_floor: float
+    step_floor: float
+
+
+def bandwidth(gigabytes: float = 2.0) -> float:
+    """Bytes a second of a device-to-device copy, read and written."""
+    x = torch.empty(int(gigabytes * 1e9) // 4, device="cuda")
+    y = torch.empty_like(x)
+    return 2 * x.numel() * 4 / (replay(lambda: y.copy_(x)) * 1e-6)
+
+
+def replay(call: Callable[[], object], repeats: int = 50) -> float:
+    """The median microseconds of a call, as a graph without the host."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    times = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * start.elapsed_time(end))
+    return statistics.median(times)
+
+
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {  # batch, batch of pairwise, L, M
+    "32 x 14 x 26": ((32,), (), 14, 26),
+    "72 replicas x 32 x 14 x 26": ((72, 32), (72, 1), 14, 26),
+    "32 x 64 x 23": ((32,), (), 64, 23),
+    "8 x 1024 x 23": ((8,), (), 1024, 23),
+    "32 x 64 x 128": ((32,), (), 64, 128),
+    "1 x 100000 x 23": ((1,), (), 100_000, 23),
+}
+
+
+def run() -> list[DeviceRow]:
+    rate = bandwidth()
+    rows = []
+    for name, (batch, own, length, m) in CASES.items():
+        unary = torch.randn(*batch, length, m, device="cuda", requires_grad=True)
+        pairwise = torch.randn(*own, m, m, device="cuda", requires_grad=True)
+        labels = torch.randint(m, (*batch, length), device="cuda")
+        lengths = torch.full(batch, length, device="cuda")
+
+        def gradient(
+            loss: Callable[..., Tensor], args: tuple[Tensor, ...] = (unary, pairwise, labels, lengths)
+        ) -> tuple[Tensor, ...]:
+            return torch.autograd.grad(loss(*args).sum(), args[:2])
+
+        def decode(args: tuple[Tensor, ...] = (unary, pairwise, lengths)) -> object:
+            return chain.decode(*(x.detach() for x in args))
+
+        scores = 4.0 * unary.numel()
+        for question, call, passes, steps in (
+            ("likelihood + gradient", lambda: gradient(objectives.likelihood), 5, 1),
+            ("marginal + gradient", lambda: gradient(objectives.marginal), 12, 2),
+            ("decode", decode, 1.5, 1),
+        ):
+            waits = steps * min(length, 3 * math.isqrt(length))
+            byte_floor, step_floor = 1e6 * passes * scores / rate, 1e6 * waits * STEP_LATENCY
+            rows.append(DeviceRow(name, question, replay(call), byte_floor, step_floor))
+    return rows

@@ -1,0 +1,167 @@
+"""The same four questions, put to every library that can be imported.
+
+    likelihood   -log P(Y | X) and its gradient with respect to unary and pairwise
+    decode       the labelling of the highest score
+    marginals    P(y_t | X)
+    marginal     the cross-entropy of the marginals and its gradient with respect to unary and pairwise
+
+A peer takes `Scores` and gives, for each question it can answer, a call without arguments that answers it, as its own
+users would: from tensors in to gradients out. Libraries that know no marginals get them as the gradient of log Z.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ... import chain, objectives
+
+QUESTIONS = ("likelihood", "decode", "marginals", "marginal")
+Call = Callable[[], Any]
+
+
+class Scores(NamedTuple):
+    unary: Tensor  # (B, L, M), a leaf that wants a gradient
+    pairwise: Tensor  # (M, M), likewise
+    labels: Tensor  # (B, L)
+    lengths: Tensor | None  # (B,)
+
+    @property
+    def mask(self) -> Tensor:
+        length = self.unary.shape[1]
+        places = torch.arange(length, device=self.unary.device)
+        lengths = torch.full_like(self.labels[:, 0], length) if self.lengths is None else self.lengths
+        return places < lengths[:, None]
+
+    def gradient(self, loss: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(loss, (self.unary, self.pairwise))
+
+
+def equipoise(s: Scores) -> dict[str, Call]:
+    def marginals() -> Tensor:
+        with torch.no_grad():
+            return chain.log_marginals(s.unary, s.pairwise, s.lengths)
+
+    return {
+        "likelihood": lambda: s.gradient(objectives.likelihood(s.unary, s.pairwise, s.labels, s.lengths).sum()),
+        "decode": lambda: chain.decode(s.unary.detach(), s.pairwise.detach(), s.lengths)[0],
+        "marginals": marginals,
+        "marginal": lambda: s.gradient(objectives.marginal(s.unary, s.pairwise, s.labels, s.lengths).sum()),
+    }
+
+
+def pytorch_crf(s: Scores) -> dict[str, Call]:
+    import torchcrf
+
+    crf = torchcrf.CRF(s.unary.shape[-1], batch_first=True).to(s.unary.device, s.unary.dtype)
+    for boundary in (crf.start_transitions, crf.end_transitions):
+        torch.nn.init.zeros_(boundary)
+    crf.transitions = torch.nn.Parameter(s.pairwise.detach().clone())
+    s = s._replace(pairwise=crf.transitions)
+    mask = s.mask
+    places = mask / mask.sum(1, keepdim=True)
+    unary_t, mask_t = s.unary.transpose(0, 1), mask.transpose(0, 1)
+
+    def marginals(create_graph: bool = False) -> Tensor:
+        log_z = crf._compute_normalizer(unary_t, mask_t)
+        return torch.autograd.grad(log_z.sum(), s.unary, create_graph=create_graph)[0]
+
+    def marginal() -> tuple[Tensor, ...]:
+        p = marginals(create_graph=True)
+        return s.gradient(-(p.gather(-1, s.labels[..., None])[..., 0].clamp(min=1e-38).log() * places).sum())
+
+    return {
+        "likelihood": lambda: s.gradient(-crf(s.unary, s.labels, mask, reduction="sum")),
+        "decode": lambda: crf.decode(s.unary, mask),
+        "marginals": marginals,
+        "marginal": marginal,
+    }
+
+
+def torch_struct(s: Scores) -> dict[str, Call]:
+    import torch_struct as peer
+
+    mask, (b, length, m) = s.mask, s.unary.shape
+    # Its tree multiplies M x M matrices in the log domain by writing out all M^3 terms, and keeps about 8 such arrays.
+    _make_sure_of(8 * b * (length // 2) * m**3 * s.unary.itemsize, s.unary.device)
+    lengths = mask.sum(1)
+    places = mask / mask.sum(1, keepdim=True)
+
+    def model() -> Any:
+        # (batch, edge, label after, label before), unary scores folded in, the first ones into the first edge
+        first = torch.nn.functional.pad(s.unary[:, :1], (0, 0, 0, s.unary.shape[1] - 2))
+        potentials = s.pairwise.mT + s.unary[:, 1:, :, None] + first[:, :, None, :]
+        return peer.LinearChainCRF(potentials.contiguous(), lengths=lengths)
+
+    # Its own ways between labels and the parts of a structure are loops in Python, here out of the clock's sight.
+    gold = peer.LinearChainCRF.struct.to_parts(s.labels, m, lengths=lengths).type_as(s.unary)
+
+    def of_nodes(edges: Tensor) -> Tensor:
+        return torch.cat([edges[:, :1].sum(-2), edges.sum(-1)], 1)
+
+    def marginal() -> tuple[Tensor, ...]:
+        p = of_nodes(model().marginals).gather(-1, s.labels[..., None])[..., 0]
+        return s.gradient(-(p.clamp(min=1e-38).log() * places).sum())
+
+    return {
+        "likelihood": lambda: s.gradient(-model().log_prob(gold).sum()),
+        "decode": lambda: of_nodes(model().argmax).argmax(-1),
+        "marginals": lambda: of_nodes(model().marginals).detach(),
+        "marginal": marginal,
+    }
+
+
+def _make_sure_of(memory: float, device: torch.device) -> None:
+    """Raise rather than have the system end the whole run."""
+    free = (
+        torch.cuda.mem_get_info()[0]
+        if device.type == "cuda"
+        else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    )
+    if memory > free:
+        raise MemoryError(f"needs about {memory / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
+
+
+def torchcrf_package(s: Scores) -> dict[str, Call]:
+    import TorchCRF
+
+    crf = TorchCRF.CRF(s.unary.shape[-1], use_gpu=s.unary.is_cuda).to(s.unary.device, s.unary.dtype)
+    for boundary in (crf.start_trans, crf.end_trans):
+        torch.nn.init.zeros_(boundary)
+    crf.trans_matrix = torch.nn.Parameter(s.pairwise.detach().clone())
+    s = s._replace(pairwise=crf.trans_matrix)
+    mask = s.mask
+    return {
+        "likelihood": lambda: s.gradient(-crf(s.unary, s.labels, mask).sum()),
+        "decode": lambda: crf.viterbi_decode(s.unary, mask),
+    }
+
+
+def jax_scan(s: Scores) -> dict[str, Call]:
+    from .jax_peer import questions, scan
+
+    return questions(s, scan)
+
+
+def jax_tree(s: Scores) -> dict[str, Call]:
+    from .jax_peer import questions, tree
+
+    return questions(s, tree)
+
+
+PEERS: dict[str, tuple[str, Callable[[Scores], dict[str, Call]]]] = {
+    "equipoise": ("torch", equipoise),
+    "pytorch-crf": ("torchcrf", pytorch_crf),
+    "torch-struct": ("torch_struct", torch_struct),
+    "TorchCRF": ("TorchCRF", torchcrf_package),
+    "jax": ("jax", jax_scan),
+    "jax-tree": ("jax", jax_tree),
+}
+
+
+def importable() -> list[str]:
+    """The peers that are installed."""
+    return [name for name, (module, _) in PEERS.items() if importlib.util.find_spec(module) is not None]

@@ -1,0 +1,235 @@
+"""Every data set: its publisher, its terms, its files, and how a right copy of each file is recognised.
+
+A digest stands here only if it was taken from a file or is recorded alike by several independent projects. Where the
+digest of a publisher's archive is not known (`Source.sha256 is None`), each file out of it is checked instead.
+"""
+
+import difflib
+from dataclasses import dataclass
+from importlib import resources
+
+from .errors import UnknownDatasetError
+
+PACKED_OCR_SHA256 = "3f936eb61ec5aecd68d9f2ecfcada2f649143ee019da6b821da42b5dafa00c84"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the data folder. Files of one data set with the same key are alternatives: one of them is enough."""
+
+    key: str
+    path: str  # below the data folder
+    size: int | None = None
+    sha256: str | None = None
+    content_sha256: str | None = None  # of what a .gz file holds, for a copy that was compressed anew
+    git_blob: str | None = None  # git's name for the content, where no better digest is known
+    member: str | None = None  # its name in the publisher's archive
+    optional: bool = False
+
+    @property
+    def recognisable(self) -> bool:
+        """Whether a right copy can be told from a wrong one."""
+        return bool(self.sha256 or self.content_sha256 or self.git_blob)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An address of the publisher, and the files that come from there: one, or some members of an archive."""
+
+    url: str
+    files: tuple[File, ...]
+    size: int | None = None
+    sha256: str | None = None  # None: not known
+    max_bytes: int = 2**26  # a download, or what is unpacked from it, that is larger is refused
+
+    @property
+    def name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    title: str
+    page: str
+    citation: str
+    terms: str
+    sources: tuple[Source, ...]
+    others: tuple[File, ...] = ()  # files that serve if they are there, but have no address
+    packaged: bool = False  # inside the package: the files are needed only to make it anew
+    must_agree: bool = False  # the publisher wants consent to the terms before a download
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        return (*(file for source in self.sources for file in source.files), *self.others)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What cannot be checked as it arrives, in words; empty if everything can."""
+        notes = []
+        for source in self.sources:
+            if source.sha256 is None:
+                blind = [file.path for file in source.files if not file.recognisable]
+                rest = f"nor of {', '.join(blind)}" if blind else "but each file from it is checked"
+                notes.append(f"no digest of the publisher's {source.name} is known, {rest}")
+        return tuple(notes)
+
+
+def dataset(name: str) -> Dataset:
+    """The data set of this name.
+
+    >>> dataset("conll2000").page
+    'https://www.clips.uantwerpen.be/conll2000/chunking/'
+    >>> dataset("conl2000")
+    Traceback (most recent call last):
+    ...
+    equipoise.lab.data.errors.UnknownDatasetError: no data set is called conl2000: did you mean conll2000?
+    """
+    if name in DATASETS:
+        return DATASETS[name]
+    near = difflib.get_close_matches(name, DATASETS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(DATASETS)}"
+    raise UnknownDatasetError(f"no data set is called {name}: {hint}")
+
+
+def _horses() -> tuple[File, ...]:
+    lines = resources.files(__package__).joinpath("horses.tsv").read_text(encoding="ascii").splitlines()
+    rows = (line.split("\t") for line in lines[1:])  # path, bytes, sha256
+    return tuple(
+        File(path, f"horses/{path}", int(size), sha256, member=f"weizmann_horse_db/{path}")
+        for path, size, sha256 in rows
+    )
+
+
+OCR = Dataset(
+    name="ocr",
+    title="handwritten words, letter by letter (inside the package)",
+    page="http://ai.stanford.edu/~btaskar/ocr/",
+    citation="B. Taskar, C. Guestrin, D. Koller: Max-Margin Markov Networks, NIPS 2003; words collected by R. Kassel: "
+    "A Comparison of Approaches to On-line Handwritten Character Recognition, PhD thesis, MIT, 1995",
+    terms="none stated",
+    packaged=True,
+    sources=(
+        Source(
+            "http://ai.stanford.edu/~btaskar/ocr/letter.data.gz",
+            files=(
+                File(
+                    "letters",
+                    "ocr/letter.data.gz",
+                    1153549,
+                    "7f91e5f1c5356a3795e6ffd8f2bd3d7366ea221c2553f1447dc46a295f68340b",
+                    content_sha256="535363d0b7bc34246b1f8731719540f526b6807b12dda5d430d011d160bc7882",
+                ),
+            ),
+        ),
+    ),
+)
+
+CONLL2000 = Dataset(
+    name="conll2000",
+    title="text chunking: Wall Street Journal with part-of-speech and chunk tags",
+    page="https://www.clips.uantwerpen.be/conll2000/chunking/",
+    citation="E. F. Tjong Kim Sang, S. Buchholz: Introduction to the CoNLL-2000 Shared Task: Chunking, CoNLL 2000",
+    terms="none known; the text is from the Penn Treebank (Linguistic Data Consortium)",
+    sources=tuple(
+        Source(
+            f"https://www.clips.uantwerpen.be/conll2000/chunking/{part}.txt.gz",
+            files=(File(part, f"conll2000/{part}.txt.gz", size, sha256, content),),
+            size=size,
+            sha256=sha256,
+        )
+        for part, size, sha256, content in (
+            (
+                "train",
+                611540,
+                "bcbbe17c487d0939d48c2d694622303edb3637ca9c4944776628cd1815c5cb34",
+                "82033cd7a72b209923a98007793e8f9de3abc1c8b79d646c50648eb949b87cea",
+            ),
+            (
+                "test",
+                139551,
+                "2695b931a505b65b1d3fe2a5aa0d749edcd53d786278da6d7726714e1426fbe8",
+                "73b7b1e565fa75a1e22fe52ecdf41b6624d6f59dacb591d44252bf4d692b1628",
+            ),
+        )
+    ),
+)
+
+GLOVE = Dataset(
+    name="glove",
+    title="word vectors GloVe 6B, 50 dimensions",
+    page="https://nlp.stanford.edu/projects/glove/",
+    citation="J. Pennington, R. Socher, C. D. Manning: GloVe: Global Vectors for Word Representation, EMNLP 2014",
+    terms="Public Domain Dedication and License 1.0",
+    sources=(
+        Source(
+            "https://nlp.stanford.edu/data/glove.6B.zip",
+            files=(
+                File(
+                    "vectors",
+                    "glove/glove.6B.50d.txt",
+                    171350079,
+                    "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f",
+                    member="glove.6B.50d.txt",
+                ),
+            ),
+            size=862182613,
+            sha256="617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
+            max_bytes=2**30,
+        ),
+    ),
+    others=(  # the rows for the words of CoNLL-2000 alone
+        File(
+            "vectors",
+            "glove/glove.6B.50d.conll2000-vocab.txt.gz",
+            2986504,
+            "cff4b964c9607775706b44a7d73fc226ab17746e29a08100d0f7ee4ba30cfc66",
+        ),
+    ),
+)
+
+SENNA = Dataset(
+    name="senna",
+    title="word vectors of SENNA, 50 dimensions",
+    page="https://ronan.collobert.com/senna/",
+    citation="R. Collobert, J. Weston, L. Bottou, M. Karlen, K. Kavukcuoglu, P. Kuksa: "
+    "Natural Language Processing (Almost) from Scratch, JMLR 12, 2011",
+    terms="SENNA licence: non-commercial research and evaluation only; may be passed on unchanged, with the licence",
+    must_agree=True,
+    sources=(
+        Source(
+            "https://ronan.collobert.com/senna/senna-v3.0.tgz",
+            files=(
+                File("words", "senna/words.lst", 1101872, member="senna/hash/words.lst"),
+                File(
+                    "vectors",
+                    "senna/embeddings.txt",
+                    git_blob="1793836e6e00997f7dd54290eb370cf29ffaadbb",
+                    member="senna/embeddings/embeddings.txt",
+                ),
+            ),
+            max_bytes=2**30,
+        ),
+    ),
+)
+
+HORSES = Dataset(
+    name="horses",
+    title="Weizmann horses: 328 pictures with figure and ground",
+    page="http://www.msri.org/people/members/eranb/",
+    citation="E. Borenstein, S. Ullman: Class-Specific, Top-Down Segmentation, ECCV 2002, and "
+    "Learning to Segment, ECCV 2004",
+    terms="none known",
+    sources=(Source("http://www.msri.org/people/members/eranb/weizmann_horse_db.tar.gz", _horses(), max_bytes=2**28),),
+    others=(
+        File(
+            "files.tsv",
+            "horses/files.tsv",
+            68026,
+            "1e4b15d09121ff39d603a29790578b4c4616a83d4afc6a37306263a65d7ee197",
+            optional=True,
+        ),
+    ),
+)
+
+DATASETS = {entry.name: entry for entry in (OCR, CONLL2000, GLOVE, SENNA, HORSES)}

@@ -1,0 +1,79 @@
+"""What the demo found, as one HTML file that needs nothing else."""
+
+from html import escape
+from string import ascii_lowercase
+
+from . import svg
+from .experiment import Outcome, Word
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --soft: #6b6b6b; --line: #ddd; --good: #009e73; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --paper: #16181b; --soft: #a0a0a0; --line: #3a3d42; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
+  max-width: 56rem; padding: 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; } th, td { padding: .3rem .7rem; text-align: right;
+  border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child, td:last-child, th:last-child { text-align: left; }
+td:last-child { min-width: 16rem; }
+svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .grid { stroke: var(--line); }
+figure { margin: 0; } figure > svg { width: 100%; height: auto; } .heat > svg { max-width: 30rem; }
+.words { display: flex; flex-wrap: wrap; gap: 1.2rem; } .word { display: inline-flex; gap: 2px; }
+.word div { text-align: center; font: 13px/1.3 ui-monospace, monospace; } .letter path { fill: var(--ink); }
+.right { color: var(--good); font-weight: bold; } .wrong { color: #d55e00; text-decoration: line-through; }
+.note { color: var(--soft); }
+"""
+
+
+def page(outcome: Outcome) -> str:
+    """The whole page."""
+    ratios = {
+        scheme: [epoch.ratio for epoch in run.history] for scheme, run in outcome.runs.items() if scheme != "unary"
+    }
+    counts = outcome.counts
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>equipoise: seven ways to train a CRF</title><style>{STYLE}</style></head><body>
+<h1>Seven ways to train the same model</h1>
+<p>A small net reads handwritten letters one by one. A CRF on top knows which letters follow each other. Both can be
+learned at once (joint), one after the other (stage), or at once with the two parts kept in balance (online, offline,
+offline_reg, learned). Everything below was trained just now, on one fold of the data, for a few epochs.</p>
+<div class="wide">{_table(outcome)}</div>
+<h2>The ratio that explains it</h2>
+<p>How loud the net's scores are beside the CRF's transition scores, after each epoch. Where the ratio is high, the
+transitions are hardly heard.</p>
+<figure>{svg.curves(ratios, x="epoch (the stages of stage one after the other)", y="unary / pairwise")}</figure>
+<h2>What the CRF repaired</h2>
+<p>Of {counts["letters"]} letters of words never trained on, the CRF of the learned model is right on
+{counts["repaired"]} that the net alone misreads, and wrong on {counts["spoilt"]} that it reads well. The words with
+most repairs; below each letter what the net alone read, and what it is.</p>
+<div class="words">{"".join(_word(word) for word in outcome.words)}</div>
+<h2>What it learned about English</h2>
+<p>Scores of a letter (row) followed by another (column): blue is favoured, orange is avoided.</p>
+<figure class="heat">{svg.heatmap(outcome.transitions, ascii_lowercase)}</figure>
+<p class="note">Letters: R. Kassel, B. Taskar. Each word's first letter was removed by the publisher.</p>
+</body></html>
+"""
+
+
+def _table(outcome: Outcome) -> str:
+    rows = []
+    for scheme, run in outcome.runs.items():
+        said = outcome.verdicts.get(scheme)
+        what = "no pairwise part" if scheme == "unary" else str(said) if said else str(run.failed)
+        ratio = "" if scheme == "unary" else f"{run.ratio:.2f}"
+        figures = (
+            f"<td>{100 * run.test:.1f}</td><td>{100 * run.train:.1f}</td><td>{ratio}</td><td>{run.seconds:.0f}</td>"
+        )
+        rows.append(f"<tr><td>{scheme}</td>{figures}<td>{escape(what)}</td></tr>")
+    head = "<tr><th>scheme</th><th>test %</th><th>train %</th><th>ratio</th><th>seconds</th><th>balance</th></tr>"
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _word(word: Word) -> str:
+    cells = []
+    for pixels, truth, unary, repaired in zip(word.pixels, word.truth, word.unary, word.repaired, strict=True):
+        read = f'<span class="wrong">{unary}</span>' if unary != truth else unary
+        became = f'<span class="right">{truth}</span>' if repaired else truth
+        cells.append(f"<div>{svg.letter(pixels)}<br>{read}<br>{became}</div>")
+    return f'<div class="word">{"".join(cells)}</div>'

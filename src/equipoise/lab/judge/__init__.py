@@ -1,0 +1,1 @@
+"""Judge the paper's claims by the records."""

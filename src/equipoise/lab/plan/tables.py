@@ -1,0 +1,178 @@
+"""The paper's tables as data: for each cell, the recipes whose mean it is and what the paper prints there.
+
+a run: one seed, one fold      a seed's result: the mean over folds      a cell: mean and deviation over seeds
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..recipe import OBJECTIVES, Recipe
+from . import paper
+from .grids import Setting, chosen
+from .paper import Printed
+
+SEEDS = range(8)
+SCHEMES = (*paper.SCHEMES.split(), "learned")
+BASES = {
+    "ocr": Recipe("ocr", plateau=3, stop=7, batch_size=32, subset=500),
+    "chunking": Recipe("chunking", plateau=1, stop=3, batch_size=32, subset=3000),
+    "horses": Recipe("horses", plateau=5, stop=13, batch_size=16, subset=100),
+}
+"""What is not tuned: batch sizes, and the rules for plateaus and stopping of Appendix B."""
+
+OBJECTIVES_OF: dict[str, tuple[str, ...]] = {"ocr": OBJECTIVES, "chunking": OBJECTIVES, "horses": ("marginal",)}
+EXACT = ("marginal", "margin", "likelihood")
+FOLDS_OF = {"ocr": 9, "chunking": 1, "horses": 5}
+
+TITLES = {
+    "marginal": "Cross-entropy",
+    "margin": "Structured SVM",
+    "likelihood": "Log-likelihood",
+    "mean_field": "Cross-entropy (mean field)",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    recipes: tuple[Recipe, ...]
+    printed: Printed | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows are (task, objective) or (task, what); columns are schemes."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    cells: dict[tuple[tuple[str, str], str], Cell]
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        return list(dict.fromkeys(row for row, _ in self.cells))
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        return [recipe for cell in self.cells.values() for recipe in cell.recipes]
+
+
+def runs(recipe: Recipe, seeds: Iterable[int] = SEEDS, folds: Iterable[int] | None = None) -> tuple[Recipe, ...]:
+    """The recipe for every seed and fold."""
+    folds = range(FOLDS_OF[recipe.task]) if folds is None else folds
+    return tuple(replace(recipe, seed=seed, fold=fold) for seed in seeds for fold in folds)
+
+
+def setting(
+    task: str,
+    objective: str,
+    scheme: str,
+    optimizer: str = "adam",
+    known: dict[str, Any] | None = None,
+    net: str = "default",
+    normalize: bool = False,
+) -> Recipe:
+    """The recipe that tuning has chosen. The unary net is tuned once, whatever the objective."""
+    where = Setting(task, net, optimizer, "marginal" if scheme == "unary" else objective, scheme, normalize)
+    return chosen(where, BASES[task], known)
+
+
+def main(task: str, optimizer: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """The main table (Adam), and the same with SGD: objectives by schemes."""
+    cells = {}
+    for objective in OBJECTIVES_OF[task]:
+        for scheme in SCHEMES:
+            printed = paper.CELLS.get((task, optimizer, objective, scheme))
+            recipe = setting(task, objective, scheme, optimizer, known)
+            cells[(task, objective), scheme] = Cell(runs(recipe, **which), printed)
+    name, title = ("main", "The main experiment") if optimizer == "adam" else ("sgd", "The main experiment with SGD")
+    return Table(name, title, SCHEMES, cells)
+
+
+def unary(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """The net alone."""
+    cell = Cell(runs(setting(task, "marginal", "unary", known=known), **which), paper.UNARY[task])
+    return Table("unary", "The unary net alone", ("unary",), {((task, "unary"), "unary"): cell})
+
+
+def case_study(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """Table 1, with the sigmoid net beside it, for which the paper says that stage and joint are the same."""
+    cells = {}
+    for objective in EXACT:
+        for scheme in ("stage", "joint"):
+            printed = paper.CELLS[task, "adam", objective, scheme]
+            cells[(task, objective), scheme] = Cell(
+                runs(setting(task, objective, scheme, known=known), **which), printed
+            )
+    for net in ("sigmoid", "layernorm"):
+        for scheme in ("stage", "joint"):
+            recipe = setting(task, "marginal", scheme, known=known, net=net)
+            cells[(task, f"Cross-entropy, {net}"), scheme] = Cell(runs(recipe, **which))
+    return Table("table1", "Case study: stage and joint training", ("stage", "joint"), cells)
+
+
+def temperature(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """Appendix A.2: both parts times one factor, and the form that normalises first."""
+    columns = ("stage", "joint", "temperature", "temperature, normalized")
+    cells = {}
+    for objective in OBJECTIVES_OF[task]:
+        for column in columns:
+            scheme, normalize = column.split(",")[0], column.endswith("normalized")
+            recipe = setting(task, objective, scheme, known=known, normalize=normalize)
+            printed = paper.CELLS.get((task, "adam", objective, scheme))
+            cells[(task, objective), column] = Cell(runs(recipe, **which), printed)
+    return Table("temperature", "One factor for both parts", columns, cells)
+
+
+def recurrent(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """§6.1: with a BiLSTM over the sentence, joint training works as it is."""
+    cells = {}
+    for objective in EXACT:
+        for scheme in ("stage", "joint"):
+            recipe = setting(task, objective, scheme, known=known, net="bilstm")
+            cells[(task, objective), scheme] = Cell(runs(recipe, **which), paper.BILSTM[objective, scheme])
+    return Table("bilstm", "A net for which joint training works", ("stage", "joint"), cells)
+
+
+def best_net(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """A net better than the paper's, with what was chosen for the smaller one: is there anything left to repair?"""
+    columns = ("unary", "stage", "joint", "offline", "learned")
+    cells = {}
+    for scheme in columns:
+        recipe = replace(setting(task, "marginal", scheme, known=known), net=BEST_NET)
+        cells[(task, "marginal"), scheme] = Cell(runs(recipe, **which))
+    return Table("best", "The best net", columns, cells)
+
+
+BEST_NET = "w16-128"
+
+ONLY = {"table1": "ocr", "bilstm": "chunking", "best": "horses"}
+"""Tables of one task alone."""
+
+TABLES = {
+    "table1": case_study,
+    "unary": unary,
+    "main": lambda task, known=None, **which: main(task, "adam", known, **which),
+    "sgd": lambda task, known=None, **which: main(task, "sgd", known, **which),
+    "temperature": temperature,
+    "bilstm": recurrent,
+    "best": best_net,
+}
+"""By name: functions of a task, the choices of tuning, and which seeds and folds."""
+
+
+def tuned(task: str, optimizer: str) -> list[Setting]:
+    """All that is tuned for a task with an optimiser."""
+    found = [Setting(task, "default", optimizer, "marginal", "unary")]
+    for objective in OBJECTIVES_OF[task]:
+        found += [Setting(task, "default", optimizer, objective, scheme) for scheme in SCHEMES]
+        if optimizer == "adam":
+            found += [Setting(task, "default", optimizer, objective, "temperature", form) for form in (False, True)]
+    others = {
+        "ocr": [(net, "marginal") for net in ("sigmoid", "layernorm")],
+        "chunking": [("bilstm", x) for x in EXACT],
+    }
+    if optimizer == "adam":
+        for net, objective in others.get(task, ()):
+            found += [Setting(task, net, optimizer, objective, scheme) for scheme in ("stage", "joint")]
+    return found

@@ -1,0 +1,1 @@
+"""Write the results pages."""

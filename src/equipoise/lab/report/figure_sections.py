@@ -1,0 +1,69 @@
+"""The figures of the report, as blocks: the picture, and the numbers in it."""
+
+import math
+from collections.abc import Mapping
+
+from ..judge.courses import course
+from ..judge.statistics import Results, Summary
+from ..judge.sweeps import common_folds, fraction, levels, summaries, tolerated
+from ..plan.figures import Figure
+from .blocks import Block, Grid, Picture, Text
+
+
+def figure_blocks(figure: Figure, name: str, results: Results, svg: str | None) -> list[Block]:
+    """A figure under the name of its file; nothing where no curve of it has two points."""
+    picture: list[Block] = [Picture(name, figure.title, svg)] if svg else []
+    if None in figure.curves[0].recipes:
+        return picture + _course_numbers(figure, results)
+    found = summaries(figure, results)
+    whole = [[summary.mean is not None for summary in found[curve.label].values()] for curve in figure.curves]
+    if max(map(sum, whole)) < 2:
+        return []
+    xs = list(figure.curves[0].recipes)
+    if len(xs) > len(figure.curves):
+        header = (figure.x, *(part for curve in figure.curves for part in (curve.label, "runs")))
+        rows = [(_x(x), *(part for curve in figure.curves for part in _point(found[curve.label][x]))) for x in xs]
+    else:
+        header = (figure.x, *(_x(x) for x in xs))
+        rows = [(curve.label, *("\n".join(_point(found[curve.label][x])) for x in xs)) for curve in figure.curves]
+    folds = common_folds(figure.curves[0].recipes.values(), results)
+    fewer = folds and folds < {recipe.fold for recipe in figure.recipes}
+    where: list[Block] = [Text(f"On folds {', '.join(map(str, sorted(folds)))} only.")] if fewer else []
+    compared = ", ".join(f"{level.label} {found[level.label][None]}" for level in figure.levels)
+    said: list[Block] = [Text(f"To compare with: {compared}.")] if compared else []
+    return [*picture, *where, Grid(header, tuple(rows)), *said, *(_spans(found) if figure.name == "rates" else [])]
+
+
+def _x(x: float | None) -> str:
+    return "" if x is None else fraction(x)
+
+
+def _point(summary: Summary) -> tuple[str, str]:
+    runs = f"{summary.runs} runs" if not summary.missing else f"{summary.runs} of {summary.asked} runs"
+    return str(summary), runs + (f", {summary.failed} failed" if summary.failed else "")
+
+
+def _spans(found: Mapping[str, Mapping[float | None, Summary]]) -> list[Block]:
+    """For each scheme, the range of learning rates within 0.3 points of its best."""
+    rows = []
+    for label, points in found.items():
+        means = {x: mean for x, mean in levels(points).items() if x is not None}
+        if any(math.isfinite(mean) for mean in means.values()):
+            low, high = tolerated(means)
+            best = max(means, key=lambda x: means[x])
+            span = (f"{low:g} to {high:g}", f"{high / low:.0f}") if len(means) == len(points) else ("not run", "")
+            rows.append((label, f"{means[best]:.2f} at {best:g}", *span))
+    header = ("scheme", "best", "learning rates within 0.3 points of it", "a factor of")
+    return [Grid(header, tuple(rows))]
+
+
+def _course_numbers(figure: Figure, results: Results) -> list[Block]:
+    rows = []
+    for curve in figure.curves:
+        found = course(curve.recipes[None], results)
+        if found is not None:
+            places = [0, *(math.floor(switch) - 1 for switch in found.switches), len(found.mean) - 1]
+            ratios = ", then ".join(f"{found.mean[place]:.2f} (epoch {found.epochs[place]})" for place in places)
+            rows.append((curve.label, ratios, f"{found.runs}"))
+    header = ("curve", "mean ratio: first epoch, end of each phase", "runs")
+    return [Grid(header, tuple(rows), left=2)] if rows else []

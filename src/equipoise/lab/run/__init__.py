@@ -1,0 +1,1 @@
+"""Run recipes and store the results."""

@@ -1,0 +1,287 @@
+"""Train many recipes at once: every seed, fold, learning rate and scheme of a net is a replica in one stack.
+
+    for each phase:   stack the replicas that have it
+        each epoch:   all batches; search alpha (online); validate; cut rates; replicas that are finished leave
+    then:             test each with the parameters that did best on validation
+
+A replica draws its random numbers from its own seed and fold, so it does not matter in whose company it trains. One
+alone is a stack of one.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import tasks
+from ..recipe import Recipe
+from ..tasks import Parameters, Split, Task
+from . import optimizers, plan
+from .checkpoint import Journal
+from .phases import phases
+from .replica import Epoch, Replica, Run
+from .stack import ALPHA, Stack, scaling_state
+from .steps import Stepper
+
+Watch = Callable[[Sequence[Replica]], None]
+"""Is shown all replicas after each epoch of those in training."""
+
+Done = Callable[[Run, Parameters], None]
+"""Is given each finished run, and its parameters (without the dimension of replicas)."""
+
+STACK_SIZE = {"cpu": 8, "cuda": 512}
+COMPACT = 0.85
+"""On a GPU a stack is made anew when it has shrunk to this share: recording its step again takes a while."""
+
+
+def train(
+    recipes: Sequence[Recipe],
+    *,
+    device: torch.device | str = "cpu",
+    stack_size: int | None = None,
+    precision: str = "float32",
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 0.0,
+    watch: Watch | None = None,
+    done: Done | None = None,
+) -> list[Run]:
+    """Train every recipe, and return the runs in the same order.
+
+    Args:
+        recipes: any mixture of schemes, objectives, seeds, folds and rates; those that can be are trained together.
+        device: where.
+        stack_size: how many replicas at once, at most.
+        precision: of the nets' matrix products: "float32"; "tf32", inputs rounded to 10 bits, on GPUs that have it; or
+            "bfloat16", to 7 bits. Parameters, scores and losses are float32 in any case.
+        checkpoint: a file to save all progress in. If it is there, training goes on from it.
+        checkpoint_seconds: save at the end of an epoch, but no more often than this.
+        watch: is shown progress.
+        done: is given each run as soon as it is finished.
+
+    >>> (run,) = train([Recipe("ocr", scheme="learned", max_epochs=14)])  # doctest: +SKIP
+    >>> run.test, run.ratio, len(run.history)  # doctest: +SKIP
+    """
+    with _products(precision):
+        return _Trainer(
+            list(recipes),
+            torch.device(device),
+            stack_size,
+            precision == "bfloat16",
+            Journal(checkpoint, checkpoint_seconds),
+            watch,
+            done,
+        ).run()
+
+
+class _Trainer:
+    def __init__(
+        self,
+        recipes: list[Recipe],
+        device: torch.device,
+        stack_size: int | None,
+        half: bool,
+        journal: Journal,
+        watch: Watch | None,
+        done: Done | None,
+    ) -> None:
+        self.recipes, self.device, self.journal, self.watch, self.done = recipes, device, journal, watch, done
+        self.half = half
+        self.tasks: dict[tuple[str, str], Task] = {}
+        self.splits: dict[tuple[str, str, int, int], Split] = {}
+        self.stack_size = stack_size or STACK_SIZE.get(device.type, 8)
+        for recipe in recipes:
+            _check(recipe, self.split(recipe))
+        self.progress = journal.resume(recipes)
+
+    def run(self) -> list[Run]:
+        for depth in range(max((len(phases(recipe)) for recipe in self.recipes), default=0)):
+            for company in plan.companies(self.recipes, depth):
+                self._train(company, depth)
+            if depth == 0:
+                self._copy_twins()
+        self.journal.clear()
+        return [self.progress.runs[i] for i in range(len(self.recipes))]
+
+    def task(self, recipe: Recipe) -> Task:
+        key = recipe.task, recipe.net
+        if key not in self.tasks:
+            self.tasks[key] = tasks.load(*key, self.device)
+        return self.tasks[key]
+
+    def split(self, recipe: Recipe) -> Split:
+        key = recipe.task, recipe.net, recipe.fold, recipe.seed
+        if key not in self.splits:
+            self.splits[key] = self.task(recipe).split(recipe.fold, recipe.seed)
+        return self.splits[key]
+
+    def _size(self, recipe: Recipe) -> int:
+        return min(self.stack_size, self.task(recipe).replicas_at_once)
+
+    def _train(self, company: list[int], depth: int) -> None:
+        """Bring a company through its phase, as many at once as there is room for, and test those who are through."""
+        progress = self.progress
+        # A stack that a checkpoint has caught in this phase goes on first.
+        members = [i for i in progress.members if i in company and progress.replicas[i].depth == depth]
+        stack = self._stack(members, progress.stack) if members else None
+        waiting = [i for i in company if i not in members and progress.replicas[i].depth == depth]
+        room = self._size(self.recipes[company[0]])
+        while waiting or stack is not None:
+            if waiting and len(members) < room:
+                new, waiting = waiting[: room - len(members)], waiting[room - len(members) :]
+                stack, members = self._join(stack, members, new)
+            assert stack is not None
+            stepper = Stepper(stack)
+            while not self._shrinks(stack):
+                self._epoch(stack, stepper)
+                progress.members, progress.stack = members, stack.tensors()
+                self.journal.write(progress)
+                if self.watch is not None:
+                    self.watch(progress.replicas)
+            left = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
+            self._leave(stack, members)
+            stack, members = (stack.take(left) if left else None), [members[place] for place in left]
+            progress.members, progress.stack = members, {} if stack is None else stack.tensors()
+            self._test()
+
+    def _shrinks(self, stack: Stack) -> bool:
+        """Whether enough replicas are finished that the others should go on without them."""
+        left, size = sum(not replica.finished for replica in stack.replicas), len(stack.replicas)
+        return left == 0 or left <= (COMPACT * size if self.device.type == "cuda" else size - 1)
+
+    def _join(self, stack: Stack | None, members: list[int], new: list[int]) -> tuple[Stack, list[int]]:
+        joined = self._stack(new)
+        if stack is None:
+            return joined, new
+        joined, order = stack.merge(joined)
+        return joined, [[*members, *new][place] for place in order]
+
+    def _stack(self, members: list[int], known: dict[str, Tensor] | None = None) -> Stack:
+        """A stack at the start of its phase, or to be tested after the last; or with what a checkpoint knows of it."""
+        replicas = [self.progress.replicas[i] for i in members]
+        recipe = replicas[0].recipe
+        each = [self.progress.kept.get(i) or self._start(self.progress.replicas[i]) for i in members]
+        optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
+        stack = Stack(self.task(recipe), optimizer, replicas, _pile(each), self.device, self.half)
+        if known:
+            stack.restore(known)
+        elif replicas[0].phase.trained == "pairwise":
+            stack.freeze([self.split(replica.recipe) for replica in replicas])
+        return stack
+
+    def _start(self, replica: Replica) -> Parameters:
+        parameters = self.task(replica.recipe).init(replica.generator("init"))
+        return parameters | scaling_state(replica.recipe)
+
+    def _epoch(self, stack: Stack, stepper: Stepper) -> None:
+        """One pass over the training examples, and what it did to each replica."""
+        begin = time.perf_counter()
+        active = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
+        stepper.run([self._order(replica) for replica in stack.replicas])
+        losses = stepper.mean_losses()
+        stack.search([self._subset(replica) for replica in stack.replicas])
+        held_out = [self.split(replica.recipe).valid for replica in stack.replicas]
+        valid, ratio = stack.evaluate(stack.parameters, held_out)
+        alphas, seconds = stack.alphas(), (time.perf_counter() - begin) / len(active)
+        better = []
+        for place in active:
+            replica, recipe = stack.replicas[place], stack.replicas[place].recipe
+            epoch = Epoch(
+                replica.depth, losses[place], valid[place], ratio[place], alphas[place], replica.learning_rate, seconds
+            )
+            replica.history.append(epoch)
+            if not math.isfinite(epoch.loss):
+                replica.failed = f"the loss was {epoch.loss} in epoch {replica.epochs} of phase {replica.depth}"
+                continue
+            if epoch.valid > replica.best:
+                replica.best = epoch.valid
+                better.append(place)
+            replica.plateau = replica.plateau.after(epoch.valid, recipe.plateau, recipe.threshold)
+        stack.keep_best(better)
+
+    def _order(self, replica: Replica) -> Tensor:
+        """The training examples in this epoch's order; none for a replica that only waits to leave."""
+        train = self.split(replica.recipe).train
+        if replica.finished:
+            return train[:0]
+        return train[torch.randperm(len(train), generator=replica.generator(f"order/{replica.depth}/{replica.epochs}"))]
+
+    def _subset(self, replica: Replica) -> Tensor:
+        train = self.split(replica.recipe).train
+        generator = replica.generator(f"subset/{replica.depth}/{replica.epochs}")
+        return train[torch.randperm(len(train), generator=generator)[: replica.recipe.subset]]
+
+    def _leave(self, stack: Stack, members: list[int]) -> None:
+        """Those that are finished go on to their next phase, with the best of this one."""
+        places = [place for place, replica in enumerate(stack.replicas) if replica.finished]
+        best = {name: x[places].cpu() for name, x in (stack.best | {ALPHA: stack.best_alpha}).items()}
+        for row, place in enumerate(places):
+            replica = stack.replicas[place]
+            self.progress.kept[members[place]] = {name: x[row].clone() for name, x in best.items()}
+            replica.advance()
+
+    def _portions(self, numbers: list[int]) -> Iterator[list[int]]:
+        """Replicas that can be tested together, as many at once as there is room for."""
+        for company in plan.alike([self.recipes[i] for i in numbers]):
+            room = self._size(self.recipes[numbers[company[0]]])
+            for start in range(0, len(company), room):
+                yield [numbers[place] for place in company[start : start + room]]
+
+    def _copy_twins(self) -> None:
+        """What one replica has learned in its first phase serves all that would have learned the same."""
+        for later, earlier in plan.twins(self.recipes).items():
+            twin, replica = self.progress.replicas[earlier], self.progress.replicas[later]
+            if replica.depth == 0 and later not in self.progress.runs:
+                replica.history = [epoch for epoch in twin.history if epoch.phase == 0]
+                replica.failed = twin.failed
+                replica.best = max((epoch.valid for epoch in replica.history), default=replica.best)
+                self.progress.kept[later] = self.progress.kept[earlier]
+                replica.advance()
+        self._test()
+
+    @torch.no_grad()
+    def _test(self) -> None:
+        """Measure every replica that is through all its phases, with its best parameters."""
+        progress = self.progress
+        ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
+        for numbers in self._portions(ready):
+            stack = self._stack(numbers)
+            splits = [self.split(replica.recipe) for replica in stack.replicas]
+            test, ratio = stack.evaluate(stack.parameters, [split.test for split in splits])
+            train, _ = stack.evaluate(stack.parameters, [split.train for split in splits])
+            for place, (i, replica) in enumerate(zip(numbers, stack.replicas, strict=True)):
+                run = replica.run(test[place], train[place], stack.alphas()[place], ratio[place])
+                progress.runs[i] = run
+                if self.done is not None:
+                    self.done(run, progress.kept[i])
+        self.journal.write(progress, now=not progress.members)
+
+
+def _pile(each: list[Parameters]) -> Parameters:
+    return {name: torch.stack([parameters[name] for parameters in each]) for name in each[0]}
+
+
+def _check(recipe: Recipe, split: Split) -> None:
+    if recipe.scheme == "online" and recipe.subset > len(split.train):
+        raise ValueError(f"subset is {recipe.subset}, but there are only {len(split.train)} training examples")
+
+
+@contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """Matrix products in this precision, for a while."""
+    if precision not in ("float32", "tf32", "bfloat16"):
+        raise ValueError(f"precision must be 'float32', 'tf32' or 'bfloat16', got {precision!r}")
+    # cuDNN, which runs LSTMs and convolutions, has a switch of its own.
+    places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [place.allow_tf32 for place in places]
+    for place in places:
+        place.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        for place, allowed in zip(places, before, strict=True):
+            place.allow_tf32 = allowed

@@ -1,0 +1,93 @@
+"""A trained model: its recipe and parameters, in one file, ready to predict."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ... import __version__, chain
+from ...objectives import MEAN_FIELD_ITERATIONS
+from .. import tasks
+from ..recipe import Recipe
+from ..tasks import Batch, Parameters, Task
+from . import optimizers, tensors
+from .phases import phases
+from .replica import Replica
+from .stack import Stack, scaling_state
+from .tensors import BadFileError
+
+FORMAT = "equipoise model 1"
+
+
+class Model:
+    """What `train` hands to `done`, put to use: a stack of one."""
+
+    def __init__(
+        self, recipe: Recipe, parameters: Parameters, device: torch.device | str = "cpu", task: Task | None = None
+    ) -> None:
+        """With `task`, the recipe's own if it is there already: making one reads its data."""
+        self.recipe, self.parameters = recipe, parameters
+        self.task: Task = task or tasks.load(recipe.task, recipe.net, device)
+        replica = Replica(recipe, depth=len(phases(recipe)))
+        optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
+        one = {name: x[None] for name, x in parameters.items()}
+        self._stack = Stack(self.task, optimizer, [replica], one, torch.device(device))
+
+    @torch.no_grad()
+    def predict(self, examples: Sequence[int] | Tensor) -> Tensor:
+        """The labels of these examples of the task, one row each; what is beyond an example's length says nothing."""
+        numbers = torch.as_tensor(examples, dtype=torch.long)
+        parts = [self.predict_batch(batch)[batch.examples >= 0] for batch in self._stack.batches([numbers])]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def predict_batch(self, batch: Batch) -> Tensor:
+        """The same for a batch that the task has laid out, replicas (one) first."""
+        return self._stack.predict(self._stack.parameters, batch)
+
+    @torch.no_grad()
+    def log_marginals_batch(self, batch: Batch) -> Tensor:
+        """How likely each label is at each position of a batch of chains, in logarithms, (1, B, L, M).
+
+        By the scores in balance: exact marginals; those of mean field for a model that was trained on them; and for a
+        net alone its softmax.
+        """
+        ((objective, part, unary, pairwise, _),) = self._stack.balanced(self._stack.parameters, batch)
+        if objective == "unary":
+            return unary.log_softmax(-1)
+        if objective == "mean_field":
+            return chain.mean_field(unary, pairwise, part.lengths, iterations=MEAN_FIELD_ITERATIONS)
+        return chain.log_marginals(unary, pairwise, part.lengths)
+
+    def evaluate(self, examples: Sequence[int] | Tensor) -> float:
+        """The task's metric on these examples."""
+        (score,), _ = self._stack.evaluate(self._stack.parameters, [torch.as_tensor(examples, dtype=torch.long)])
+        return score
+
+    def save(self, path: Path) -> None:
+        text = {"format": FORMAT, "recipe": self.recipe.to_json(), "version": __version__}
+        tensors.save(path, self.parameters, json.dumps(text))
+
+    @staticmethod
+    def load(path: Path, device: torch.device | str = "cpu", task: str | None = None) -> "Model":
+        """Read a model; with `task`, only one of that task."""
+        parameters, text = tensors.load(path)
+        try:
+            known = json.loads(text)
+            if known["format"] != FORMAT:
+                raise BadFileError(f"{path} is a {known['format']!r}, not a {FORMAT!r}")
+            recipe = Recipe.from_json(known["recipe"])
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, BadFileError):
+                raise
+            raise BadFileError(f"{path} is damaged: {error}") from error
+        if task is not None and recipe.task != task:
+            raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
+        made = tasks.load(recipe.task, recipe.net, device)
+        wanted = made.init(torch.Generator()) | scaling_state(recipe)
+        for name, x in wanted.items():
+            if name not in parameters or parameters[name].shape != x.shape:
+                raise BadFileError(f"{path} is of another net: {name} is not as this version has it")
+        return Model(recipe, parameters, device, made)

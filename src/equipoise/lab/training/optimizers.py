@@ -1,0 +1,109 @@
+"""Adam, SGD with momentum and RMSprop for E replicas at once, each with a learning rate of its own.
+
+The rules are those of torch.optim, which has one learning rate for a whole tensor. A replica whose batch was empty does
+not move: neither its parameters nor its momentum. All state is tensors, updated in place, so that a CUDA graph can
+hold a step.
+
+The scales of `learned` are always Adam's. The gradient of a log-scale grows with the scale, so that plain SGD either
+runs away with it or lets it sink to where nothing moves; Adam's steps do not depend on the size of a gradient.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...scaling.method import leading
+
+State = dict[str, Tensor]
+Parameters = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The state of one parameter is given by name; `update` moves it and the state, in place."""
+
+    name: str
+    update: Callable[[Tensor, Tensor, State, Tensor, Tensor, Tensor], None]
+    """(parameter, gradient, its state, steps taken (E,), learning rate (E,), 1 where the replica moves (E,))"""
+    slots: tuple[str, ...]
+    """What it remembers of each parameter, besides the steps taken."""
+
+
+def _adam(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, moves: Tensor) -> None:
+    beta1, beta2, tiny = 0.9, 0.999, 1e-8
+    mean, square = state["mean"], state["square"]
+    mean.lerp_(g, leading((1 - beta1) * moves, g.ndim))
+    square.lerp_(g * g, leading((1 - beta2) * moves, g.ndim))
+    correct1, correct2 = 1 - beta1**steps, 1 - beta2**steps
+    scale = leading((correct2.sqrt() * rate * moves / correct1).nan_to_num(0.0), g.ndim)
+    x.sub_(scale * mean / (square.sqrt() + leading(correct2.sqrt() * tiny, g.ndim)).clamp(min=1e-38))
+
+
+def _sgd(momentum: float) -> Callable[[Tensor, Tensor, State, Tensor, Tensor, Tensor], None]:
+    def update(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, moves: Tensor) -> None:
+        velocity = state["velocity"]
+        velocity.add_(leading(moves, g.ndim) * ((momentum - 1) * velocity + g))
+        x.sub_(leading(rate * moves, g.ndim) * velocity)
+
+    return update
+
+
+def _rmsprop(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, moves: Tensor) -> None:
+    smoothing, tiny = 0.99, 1e-8
+    square = state["square"]
+    square.lerp_(g * g, leading((1 - smoothing) * moves, g.ndim))
+    x.sub_(leading(rate * moves, g.ndim) * g / (square.sqrt() + tiny))
+
+
+ADAM = Optimizer("adam", _adam, ("mean", "square"))
+SCALES = "scaling."
+"""How the names of the scales begin."""
+ADAM_RATE = 0.1
+"""What Adam's rate for the scales is beside that of SGD for the rest: good rates of the two differ about so much."""
+
+
+def make(name: str, momentum: float) -> Optimizer:
+    if name == "adam":
+        return ADAM
+    if name == "sgd":
+        return Optimizer(name, _sgd(momentum), ("velocity",))
+    if name == "rmsprop":
+        return Optimizer(name, _rmsprop, ("square",))
+    raise ValueError(f"optimizer must be adam, sgd or rmsprop, got {name!r}")
+
+
+def fresh(optimizer: Optimizer, parameters: Parameters) -> dict[str, State]:
+    """The state before the first step."""
+    rules = {name: ADAM if name.startswith(SCALES) else optimizer for name in parameters}
+    return {name: {slot: torch.zeros_like(x) for slot in rules[name].slots} for name, x in parameters.items()}
+
+
+@torch.no_grad()
+def step(
+    optimizer: Optimizer,
+    parameters: Parameters,
+    gradients: Parameters,
+    state: dict[str, State],
+    steps: Tensor,
+    rate: Tensor,
+    moves: Tensor,
+    decay: Tensor,
+    net_alone: Tensor | None = None,
+) -> None:
+    """One step of every replica that moves; `steps` counts them.
+
+    Scales do not decay: that would pull them to 1. Nor does the pairwise part where the net is trained alone.
+    """
+    steps.add_(moves)
+    for name, gradient in gradients.items():
+        if name.startswith(SCALES):
+            own = ADAM_RATE * rate if optimizer.name == "sgd" else rate
+            ADAM.update(parameters[name], gradient, state[name], steps, own, moves)
+            continue
+        share = decay
+        if net_alone is not None and name.startswith("pairwise."):
+            share = decay * (1 - net_alone)
+        parameters[name].mul_(leading(1 - rate * moves * share, gradient.ndim))
+        optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)

@@ -1,0 +1,50 @@
+"""Whether the values of a tensor can be read here: kernels need values, traces and transforms need operators.
+
+Every use of torch's private interface `torch._C` is in this file.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _has_storage, _len_torch_dispatch_stack
+
+current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
+"""The number of the current CUDA device, without the cost of torch.cuda."""
+current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
+"""The handle of the current stream of a CUDA device."""
+
+
+def readable(*tensors: Tensor) -> bool:
+    """Whether the values can be read without waiting for a device or breaking a trace."""
+    if torch.compiler.is_compiling():
+        return False
+    for x in tensors:  # a loop, because starting all() takes longer than running it
+        if not (x.is_cpu and _has_storage(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return False
+    return True
+
+
+def opaque(x: Tensor) -> bool:
+    """Whether x is a batch of gradients in a backward pass, whose batch dimension operators cannot see."""
+    return not _has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def transforming() -> bool:
+    """Whether torch.compile is tracing or a transform of torch.func is active."""
+    return torch.compiler.is_compiling() or _are_functorch_transforms_active()
+
+
+def eager() -> bool:
+    """Whether plain tensors with values are computed: no trace, no transform, no dispatch mode."""
+    return not (torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack())
+
+
+def capturing(x: Tensor) -> bool:
+    """Whether a CUDA graph is being captured, which needs memory of its own and must not wait for the device."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def has_values(x: Tensor) -> bool:
+    """Like `eager`, in a backward pass outside torch.compile, and x is not `opaque`."""
+    return _has_storage(x) and not (_len_torch_dispatch_stack() or _are_functorch_transforms_active())

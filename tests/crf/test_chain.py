@@ -1,0 +1,331 @@
+"""ChainCRF: masks of any pattern, constraints, objectives, and everything a module must survive."""
+
+import copy
+import itertools
+import pickle
+import re
+
+import pytest
+import torch
+from enumeration import Enumeration
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from equipoise import ChainCRF, chain, constraints, objectives, scaling
+
+LABELS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+BIO = constraints.from_labels(LABELS, "BIO")
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def example(b: int = 3, length: int = 5, m: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = seeded(seed)
+    return torch.randn(b, length, m, generator=generator), torch.randint(m, (b, length), generator=generator)
+
+
+def kept_rows(x: Tensor, mask: Tensor) -> list[Tensor]:
+    return [row[on] for row, on in zip(x, mask, strict=True)]
+
+
+@pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin", "mean_field"])
+@pytest.mark.parametrize("boundaries", [False, True])
+@given(seed=st.integers(0, 2**31))
+def test_a_mask_with_holes_is_the_chain_of_what_is_kept(objective: str, boundaries: bool, seed: int) -> None:
+    unary, labels = example(seed=seed)
+    mask = torch.rand(labels.shape, generator=seeded(seed)) < 0.6
+    mask[:, 2] = True
+    crf = ChainCRF(4, boundaries=boundaries, generator=seeded(seed))
+    unary.requires_grad_()
+    alone = [
+        crf.loss(u[None], y[None], objective=objective)
+        for u, y in zip(kept_rows(unary, mask), kept_rows(labels, mask), strict=True)
+    ]
+    got = crf.loss(unary, labels, mask, objective=objective)
+    torch.testing.assert_close(got, torch.stack(alone).mean())
+    for a, b in zip(
+        *(torch.autograd.grad(x, (unary, crf.pairwise)) for x in (got, torch.stack(alone).mean())), strict=True
+    ):
+        torch.testing.assert_close(a, b)
+    assert torch.equal(crf.loss(unary, labels.masked_fill(~mask, -100), objective=objective), got)
+
+    for rule in ("map", "marginal", "mean_field"):
+        decoded = crf.decode(unary, mask, rule)
+        assert (decoded[~mask] == -100).all()
+        for row, u in zip(kept_rows(decoded, mask), kept_rows(unary, mask), strict=True):
+            assert torch.equal(row, crf.decode(u[None], rule=rule)[0])
+    log_p = crf.log_marginals(unary, mask)
+    assert not log_p[~mask].any()
+    for row, u in zip(kept_rows(log_p, mask), kept_rows(unary, mask), strict=True):
+        torch.testing.assert_close(row, crf.log_marginals(u[None])[0])
+
+
+def test_loss_is_the_mean_over_sequences_of_each_objective() -> None:
+    crf = ChainCRF(4, scaling.Fixed(0.5), generator=seeded())
+    unary, labels = example()
+    for name in ("likelihood", "marginal", "margin", "mean_field"):
+        want = getattr(objectives, name)(0.5 * unary, crf.pairwise, labels).mean()
+        torch.testing.assert_close(crf.loss(unary, labels, objective=name), want)
+        torch.testing.assert_close(crf(unary, labels, objective=name), want)
+
+
+def test_start_and_end_scores() -> None:
+    crf = ChainCRF(3, boundaries=True, generator=seeded()).double()
+    unary, labels = example(1, 3, 3)
+    unary = unary.double()
+    one = Enumeration(unary[0], crf.pairwise.expand(2, 3, 3))
+    assert crf.start is not None
+    assert crf.end is not None
+    one.scores = one.scores + crf.start[one.labels[:, 0]] + crf.end[one.labels[:, -1]]
+    want = one.log_partition() - one.score(labels[0])
+    got = crf.loss(unary, labels, objective="likelihood")
+    torch.testing.assert_close(got, want)
+    for a, b in zip(*(torch.autograd.grad(x, (crf.start, crf.end, crf.pairwise)) for x in (got, want)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def legal(row: list[int]) -> bool:
+    steps = all(BIO.transitions[a, b] for a, b in itertools.pairwise(row))
+    return bool(BIO.start[row[0]] and steps and BIO.end[row[-1]])
+
+
+@given(seed=st.integers(0, 2**31))
+def test_constraints_hold_in_training_and_in_decoding(seed: int) -> None:
+    unary, _ = example(4, 4, 5, seed)
+    crf = ChainCRF(5, constraints=BIO, generator=seeded(seed)).double()
+    lengths = torch.randint(1, 5, (4,), generator=seeded(seed))
+    mask = torch.arange(4) < lengths[:, None]
+    decoded = crf.decode(unary.double(), mask)
+    for u, row, n in zip(unary.double(), decoded, lengths, strict=True):
+        one = Enumeration(u[:n], crf.pairwise.expand(n - 1, 5, 5))
+        allowed = torch.tensor([legal(y) for y in one.labels.tolist()])
+        one.labels, one.scores = one.labels[allowed], one.scores[allowed]
+        torch.testing.assert_close(one.score(row[:n]), one.scores.max())
+        gold = one.labels[seed % len(one.labels)]
+        loss = crf.loss(u[None, :n], gold[None], objective="likelihood")
+        torch.testing.assert_close(loss, one.log_partition() - one.score(gold))
+
+
+@pytest.mark.parametrize("validate", [None, True])
+@pytest.mark.parametrize(
+    ("labels", "mask", "message"),
+    [
+        ([[0, 1, 2], [0, 2, 2]], None, "labels[1, 1] is 2 (I-X), which may not follow 0 (O)"),
+        ([[0, 1, 2], [4, 0, 0]], None, "labels[1, 0] is 4 (I-Y), which may not come first"),
+        ([[0, 1, 2], [0, 9, 2]], [[1, 1, 1], [1, 0, 1]], "labels[1, 2] is 2 (I-X), which may not follow 0 (O)"),
+    ],
+)
+def test_gold_labels_that_break_the_constraints(labels, mask, message: str, validate: bool | None) -> None:
+    crf = ChainCRF(5, constraints=BIO, validate=validate)
+    mask = None if mask is None else torch.tensor(mask)
+    for objective in ("likelihood", "marginal", "margin"):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            crf.loss(torch.zeros(2, 3, 5), torch.tensor(labels), mask, objective=objective)
+
+
+def test_gold_labels_that_end_in_the_middle_of_a_chunk() -> None:
+    crf = ChainCRF(4, constraints=constraints.from_labels(["B", "M", "E", "S"], "BMES"))
+    labels = torch.tensor([[0, 2, 3], [3, 0, -100]])
+    with pytest.raises(ValueError, match=re.escape("labels[1, 1] is 0 (B), which may not come last")):
+        crf.loss(torch.zeros(2, 3, 4), labels)
+
+
+def test_unchecked_broken_labels_show_as_an_infinite_loss() -> None:
+    crf = ChainCRF(5, constraints=BIO, validate=False)
+    assert crf.loss(torch.zeros(1, 2, 5), torch.tensor([[0, 2]]), objective="likelihood") == torch.inf
+
+
+def test_bad_values_are_explained_by_the_loss() -> None:
+    crf = ChainCRF(3)
+    unary, labels = torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.int64)
+    unary[1, 2] = -torch.inf
+    for objective in ("likelihood", "marginal", "margin"):
+        with pytest.raises(ValueError, match=re.escape("sequence unary[1] has no allowed labelling")):
+            crf.loss(unary, labels, objective=objective)
+    unary[1, 2, 1] = 0
+    with pytest.raises(ValueError, match=re.escape("labels[1, 2] is 0, whose unary score there is -inf")):
+        crf.loss(unary, labels)
+    unary[1, 2] = torch.tensor([0, torch.nan, 0])
+    with pytest.raises(ValueError, match=re.escape("unary[1, 2, 1] is nan")):
+        crf.loss(unary, labels)
+    assert crf.loss(unary, labels.index_fill(1, torch.tensor([2]), -100)).isfinite()  # a hole where the NaN is
+    with torch.no_grad():
+        crf.pairwise[0, 1] = torch.nan
+    with pytest.raises(ValueError, match=re.escape("pairwise[0, 1] is nan: has training diverged?")):
+        crf.loss(torch.zeros(2, 4, 3), labels)
+
+
+def test_validate_looks_at_scores_in_decoding() -> None:
+    unary = torch.zeros(2, 4, 3)
+    unary[0, 1, 2] = torch.nan
+    with pytest.raises(ValueError, match=re.escape("unary[0, 1, 2] is nan")):
+        ChainCRF(3, validate=True).decode(unary)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c, u, y: c.loss(u, y, objective="crf"), ValueError, "objective must be one of likelihood, marginal"),
+        (
+            lambda c, u, y: c.loss(u[..., :2], y),
+            ValueError,
+            "unary has shape (2, 4, 2), but the last size must be 3 labels",
+        ),
+        (lambda c, u, y: c.loss(u.long(), y), TypeError, "unary must have a floating-point dtype"),
+        (lambda c, u, y: c.loss(u, y[:, :2]), ValueError, "labels has shape (2, 2), but unary (2, 4, 3) needs (2, 4)"),
+        (lambda c, u, y: c.loss(u, y + 3), ValueError, "labels[0, 0] is 3"),
+        (lambda c, u, y: c.loss(u, y - 1), ValueError, "labels[0, 0] is -1"),
+        (lambda c, u, y: c.loss(u, y, torch.ones(2, 3)), TypeError, "mask must be boolean, got torch.float32"),
+        (
+            lambda c, u, y: c.decode(u, torch.ones(2, 3) > 0),
+            ValueError,
+            "mask has shape (2, 3), but unary (2, 4, 3) needs",
+        ),
+        (lambda c, u, y: c.decode(u, (y == 0).to("meta")), ValueError, "mask is on meta, but unary is on cpu"),
+        (
+            lambda c, u, y: c.decode(u, torch.tensor([[1] * 4, [0] * 4])),
+            ValueError,
+            "mask[1] (with labels of -100) keeps no",
+        ),
+        (
+            lambda c, u, y: c.loss(u, torch.full_like(y, -100)),
+            ValueError,
+            "mask[0] (with labels of -100) keeps no position",
+        ),
+        (
+            lambda c, u, y: c.decode(u, rule="best"),
+            ValueError,
+            "rule must be one of map, marginal, mean_field, unary, got 'best'",
+        ),
+        (lambda c, u, y: ChainCRF(0), ValueError, "num_labels must be at least 1, got 0"),
+        (
+            lambda c, u, y: ChainCRF(3, constraints=BIO),
+            ValueError,
+            "constraints.transitions must be boolean of shape (3, 3)",
+        ),
+        (lambda c, u, y: ChainCRF(5, constraints=BIO).loss(u, y, objective="mean_field"), ValueError, "cannot honour"),
+        (
+            lambda c, u, y: scaling.Fixed(0.0),
+            ValueError,
+            "alpha must be a positive number, or one per rep",
+        ),
+    ],
+)
+def test_bad_input(call, error, message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        call(ChainCRF(3), torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.int64))
+
+
+def test_initial_values_are_small_normal_and_seedable() -> None:
+    a, b = (ChainCRF(100, boundaries=True, generator=seeded(3)) for _ in range(2))
+    for x, y in zip(a.parameters(), b.parameters(), strict=True):
+        assert torch.equal(x, y)
+    torch.manual_seed(1)
+    c = ChainCRF(100)
+    torch.manual_seed(1)
+    assert torch.equal(c.pairwise, ChainCRF(100).pairwise)
+    assert 0.095 < float(c.pairwise.detach().std()) < 0.105
+    assert abs(float(c.pairwise.detach().mean())) < 0.005
+
+
+def test_state_dict_carries_everything() -> None:
+    source = ChainCRF(5, scaling.Fixed(0.25), BIO, boundaries=True)
+    target = ChainCRF(5, constraints=constraints.from_labels(LABELS, "IOB1"), boundaries=True)
+    target.load_state_dict(source.state_dict())
+    unary, _ = example(m=5)
+    assert torch.equal(source.decode(unary), target.decode(unary))
+    assert float(target.scaling.alpha) == 0.25
+    assert torch.equal(source.log_marginals(unary), target.log_marginals(unary))
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
+def test_copies_work_alone(clone) -> None:
+    crf = ChainCRF(5, constraints=BIO, boundaries=True)
+    twin = clone(crf)
+    unary, _ = example(m=5)
+    assert torch.equal(crf.log_marginals(unary), twin.log_marginals(unary))
+    with torch.no_grad():
+        twin.pairwise += 1
+    assert not torch.equal(crf.pairwise, twin.pairwise)
+
+
+def test_replicas_compute_and_pass_gradients_back() -> None:
+    """As nn.DataParallel does it: parameters of a replica are plain tensors that lead back to the original."""
+    crf = ChainCRF(4, boundaries=True, generator=seeded())
+    replica = crf._replicate_for_data_parallel()
+    for name, parameter in crf.named_parameters():
+        setattr(replica, name, parameter * 1)
+    unary, labels = example()
+    loss = replica(unary, labels)
+    torch.testing.assert_close(loss, crf(unary, labels))
+    loss.backward()
+    assert crf.pairwise.grad is not None
+    assert crf.pairwise.grad.any()
+
+
+def test_potentials_are_arguments_for_any_chain_function() -> None:
+    crf = ChainCRF(5, constraints=BIO, boundaries=True, generator=seeded())
+    unary, _ = example(m=5)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0]])
+    energy = crf.potentials(unary, mask)
+    assert energy.lengths.tolist() == [5, 3, 1]
+    for row in chain.sample(*energy, n=50).flatten(0, 1).tolist():
+        assert legal([y for y in row if y >= 0])
+
+
+def test_balance_is_the_ratio_of_mean_absolute_scores() -> None:
+    crf = ChainCRF(2, scaling.Fixed(3.0))
+    with torch.no_grad():
+        crf.pairwise.copy_(torch.tensor([[1.0, -1.0], [3.0, -3.0]]))
+    unary = torch.tensor([[[1.0, -1.0], [100.0, 100.0]], [[2.0, -2.0], [4.0, -4.0]]])
+    mask = torch.tensor([[True, False], [True, True]])
+    assert float(crf.balance(unary, mask)) == 3 * (1 / 2 + 3 / 2) / 2
+
+
+def test_an_empty_batch_has_no_loss_and_no_labels() -> None:
+    crf = ChainCRF(3)
+    loss = crf.loss(torch.zeros(0, 4, 3), torch.zeros(0, 4, dtype=torch.int64))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert crf.decode(torch.zeros(0, 4, 3)).shape == (0, 4)
+
+
+def test_leading_dimensions_are_free() -> None:
+    crf = ChainCRF(4, generator=seeded())
+    unary, labels = example(6)
+    wide = crf.loss(unary.reshape(2, 3, 5, 4), labels.reshape(2, 3, 5))
+    torch.testing.assert_close(wide, crf.loss(unary, labels))
+    assert torch.equal(crf.decode(unary.reshape(2, 3, 5, 4)).reshape(6, 5), crf.decode(unary))
+    assert torch.equal(crf.decode(unary[0]), crf.decode(unary)[0])
+
+
+def test_half_precision_unary_from_autocast() -> None:
+    crf = ChainCRF(4, boundaries=True, generator=seeded())
+    net = torch.nn.Linear(3, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        unary = net(torch.randn(2, 5, 3))
+        assert unary.dtype == torch.bfloat16
+        loss = crf.loss(unary, torch.zeros(2, 5, dtype=torch.int64))
+    assert loss.dtype == torch.float32
+    loss.backward()
+    assert crf.pairwise.grad is not None
+    assert crf.decode(unary).shape == (2, 5)
+
+
+def test_it_learns_what_only_the_pairwise_part_can_say() -> None:
+    """Labels alternate and the input says nothing after the first position: unary scores alone get half right."""
+    torch.manual_seed(0)
+    start = torch.randint(2, (64, 1))
+    labels = (start + torch.arange(6)) % 2
+    features = torch.zeros(64, 6, 2)
+    features[:, 0] = torch.nn.functional.one_hot(start[:, 0], 2).float()
+    net, crf = torch.nn.Linear(2, 2), ChainCRF(2)
+    optimizer = torch.optim.Adam([*net.parameters(), *crf.parameters()], lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        crf.loss(net(features), labels).backward()
+        optimizer.step()
+    assert torch.equal(crf.decode(net(features)), labels)

@@ -1,0 +1,302 @@
+"""The Gaussian CRF layer: what it promises to whoever puts it on a net."""
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from equipoise import GaussianCRF, gaussian
+from equipoise.scaling import Fixed, Offline, Online, Regularized, Temperature
+
+M, D, H, W = 3, 4, 5, 7
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+UNARY, EMBEDDINGS = normal(2, M, H, W), normal(2, D, H, W, seed=1)
+LABELS = torch.randint(M, (2, H, W), generator=torch.Generator().manual_seed(2))
+
+
+def rows(x: Tensor) -> Tensor:
+    return x.flatten(-2).mT
+
+
+def expected(unary: Tensor, embeddings: Tensor, a: Tensor, b: Tensor, ridge: float, **bound: object) -> Tensor:
+    """The long way: both parts multiplied, the embeddings then bounded, and the system solved as it stands."""
+    u, e = a[:, None, None] * rows(unary), b.sqrt()[:, None, None] * rows(embeddings)
+    e = gaussian.bounded(e, ridge, **bound) if bound else e
+    return gaussian.solve(u, e, ridge, method="dense").mT.reshape(unary.shape)
+
+
+@pytest.mark.parametrize("method", [Fixed(2.0), Offline(3.0), Temperature(0.5)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("definite", ["bounded", "normalized", "raw"])
+def test_scores_are_those_of_scaled_and_bounded_potentials(method, definite: str) -> None:
+    crf = GaussianCRF(M, ridge=2.0, scaling=method, definite=definite, share=0.3, places=None)
+    for size in (0.001, 10.0):  # far below the bound, and far above
+        embeddings = size * EMBEDDINGS
+        norms = rows(UNARY).abs().mean((1, 2)), (rows(embeddings) @ rows(embeddings).mT).abs().mean((1, 2))
+        a, b = (x.double().expand(2) for x in method.factors(method.state(), lambda norms=norms: norms))
+        bound = {} if definite == "raw" else {"share": 0.3, "grow": definite == "normalized"}
+        want = expected(UNARY, embeddings, a, b, 2.0, **bound)
+        torch.testing.assert_close(crf.scores(UNARY, embeddings), want, rtol=1e-5, atol=1e-9)
+
+
+def test_under_a_bound_the_system_is_definite_and_the_ratio_that_of_what_is_solved() -> None:
+    crf = GaussianCRF(M, ridge=2.0, scaling=Fixed(3.0), share=0.3, places=None)
+    bounded = gaussian.bounded(rows(100 * EMBEDDINGS), 2.0, 0.3)
+    want = 3 * rows(UNARY).abs().mean((1, 2)) / gaussian.mean_abs(bounded)
+    torch.testing.assert_close(crf.balance(UNARY, 100 * EMBEDDINGS), want.mean(), rtol=1e-5, atol=0)
+
+
+def test_a_pixel_follows_those_of_like_embedding() -> None:
+    """Two regions, unary scores that are right on average and wrong at every third pixel."""
+    truth = torch.zeros(20, 20, dtype=torch.int64)
+    truth[:, 10:] = 1
+    embeddings = torch.nn.functional.one_hot(truth, 2).permute(2, 0, 1).float()
+    unary = embeddings + normal(2, 20, 20, dtype=torch.float32)
+    alone = (unary.argmax(0) == truth).float().mean()
+    assert alone < 0.85
+    assert (GaussianCRF(2, share=0.95).decode(unary, embeddings) == truth).float().mean() > alone
+    assert bool((GaussianCRF(2, share=0.9999).decode(unary, embeddings) == truth).all())
+
+
+def test_the_loss_is_the_mean_over_counted_pixels_then_over_images() -> None:
+    crf = GaussianCRF(M)
+    labels = LABELS.clone()
+    labels[0, 1:] = -100
+    log_p = crf.log_marginals(UNARY, EMBEDDINGS)
+    torch.testing.assert_close(log_p.exp().sum(1), torch.ones(2, H, W, dtype=torch.float64))
+    picked = -log_p.gather(1, LABELS[:, None])[:, 0]
+    want = (picked[0, :1].mean() + picked[1].mean()) / 2
+    torch.testing.assert_close(crf.loss(UNARY, EMBEDDINGS, labels), want)
+    torch.testing.assert_close(crf(UNARY, EMBEDDINGS, labels), want)
+    labels[0] = -100  # such an image does not count
+    torch.testing.assert_close(crf.loss(UNARY, EMBEDDINGS, labels), picked[1].mean())
+    assert torch.equal(crf.decode(UNARY, EMBEDDINGS), log_p.argmax(1))
+
+
+def test_without_any_label_the_loss_is_0_and_its_gradient_too() -> None:
+    unary = UNARY.clone().requires_grad_()
+    loss = GaussianCRF(M).loss(unary, EMBEDDINGS, torch.full((2, H, W), -100))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert bool((unary.grad == 0).all())
+    empty = GaussianCRF(M).loss(UNARY[:0], EMBEDDINGS[:0], LABELS[:0])
+    assert float(empty) == 0
+
+
+@pytest.mark.parametrize("definite", ["bounded", "normalized", "raw"])
+@pytest.mark.parametrize("method", [Fixed(2.0), Offline(1.0), Regularized(2.0, 0.1)], ids=lambda x: type(x).__name__)
+def test_the_gradient_of_the_loss_by_finite_differences(definite: str, method) -> None:
+    crf = GaussianCRF(2, definite=definite, share=0.6, learn_share=True, scaling=method, places=None).double()
+    unary, embeddings = normal(2, 2, 2, 3).requires_grad_(), normal(2, 2, 2, 3, seed=3).requires_grad_()
+    labels = LABELS[:, :2, :3] % 2
+
+    def loss(u: Tensor, e: Tensor, share: Tensor) -> Tensor:
+        return torch.func.functional_call(crf, {"share_logit": share}, (u, e, labels))
+
+    share = crf.share_logit.detach().clone().requires_grad_()
+    assert gradcheck(loss, (unary, embeddings, share))
+
+
+def test_the_penalty_is_added() -> None:
+    plain, penal = GaussianCRF(M), GaussianCRF(M, scaling=Regularized(alpha=5.0, weight=0.5), places=None)
+    ratio = rows(UNARY).abs().mean((1, 2)) / gaussian.mean_abs(rows(EMBEDDINGS))
+    want = plain.loss(UNARY, EMBEDDINGS, LABELS) + (0.5 * (ratio - 5) ** 2).mean()
+    torch.testing.assert_close(penal.loss(UNARY, EMBEDDINGS, LABELS), want)
+
+
+def test_replicas_are_a_leading_dimension_with_factors_of_their_own() -> None:
+    unary, embeddings, labels = (torch.stack([x, x.flip(0)]) for x in (UNARY, EMBEDDINGS, LABELS))
+    ridge, share, alpha = torch.tensor([1.0, 3.0]), torch.tensor([0.2, 0.7]), torch.tensor([1.0, 4.0])
+    together = GaussianCRF(M, ridge, Offline(alpha), share=share, places=None)
+    scores = together.scores(unary, embeddings)
+    losses = []
+    for n in range(2):
+        alone = GaussianCRF(M, float(ridge[n]), Offline(float(alpha[n])), share=float(share[n]), places=None)
+        torch.testing.assert_close(alone.scores(unary[n], embeddings[n]), scores[n])
+        losses.append(alone.loss(unary[n], embeddings[n], labels[n]))
+    torch.testing.assert_close(together.loss(unary, embeddings, labels), torch.stack(losses).mean())
+
+
+def test_what_is_said_of_an_image_does_not_depend_on_its_batch_nor_on_chance() -> None:
+    unary, embeddings = normal(3, M, 20, 20), normal(3, D, 20, 20, seed=1)
+    crf = GaussianCRF(M, scaling=Offline(2.0), definite="raw", places=4)
+    together = crf.scores(unary, embeddings)
+    assert torch.equal(crf.scores(unary, embeddings), together)
+    torch.testing.assert_close(crf.scores(unary[1:2], embeddings[1:2]), together[1:2])
+    torch.testing.assert_close(crf.scores(unary[2], embeddings[2]), together[2])
+
+
+def test_the_pairwise_norm_is_measured_on_a_grid_and_only_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact, coarse = (GaussianCRF(M, definite="raw", places=places) for places in (None, 2))
+    few = EMBEDDINGS[..., 1::2, 1::3]  # every second row of 5, every third column of 7
+    want = UNARY.abs().mean((1, 2, 3)) / gaussian.mean_abs(few.flatten(-2).mT)
+    torch.testing.assert_close(coarse.balance(UNARY, EMBEDDINGS), want.mean())
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("of order L^2, and nobody asked")
+
+    monkeypatch.setattr("equipoise.energies.gaussian.mean_abs_of_embeddings", refuse)
+    exact.loss(UNARY, EMBEDDINGS, LABELS)
+
+
+def test_online_rebalancing_finds_the_best_factor_of_the_grid() -> None:
+    unary, embeddings = normal(6, M, H, W), normal(6, D, H, W, seed=1)
+    labels = torch.where(torch.rand(6, H, W) < 0.6, unary.argmax(1), torch.randint(M, (6, H, W)))
+    grid = tuple(2.0**n for n in range(-3, 4))
+    crf = GaussianCRF(M, scaling=Online(grid, subset=6))
+    best = min(grid, key=lambda a: float(GaussianCRF(M, scaling=Fixed(a)).loss(unary, embeddings, labels)))
+    batches = [(x[:4], y[:4], z[:4]) for x, y, z in [(unary, embeddings, labels)]]
+    batches += [(unary[4:], embeddings[4:], labels[4:])]
+    assert float(crf.rebalance(batches)) == best
+    assert min(grid) < best < max(grid)
+    assert float(crf.scaling.alpha) == best
+    newton = GaussianCRF(M, scaling=Online(grid, subset=6, exact=True))
+    assert best / 2 < float(newton.rebalance(batches)) < best * 2
+    with pytest.warns(UserWarning, match="the search needs 6 images, got 4"):
+        crf.rebalance(batches[:1])
+    with pytest.raises(TypeError, match=r"rebalance needs scaling=Online\(...\), but this layer has Fixed"):
+        GaussianCRF(M).rebalance(batches)
+
+
+def test_replicas_are_rebalanced_each_by_itself() -> None:
+    unary, embeddings = normal(2, 4, M, H, W), normal(2, 4, D, H, W, seed=1)
+    unary[1] *= 16
+    labels = torch.where(torch.rand(2, 4, H, W) < 0.6, unary.argmax(2), torch.randint(M, (2, 4, H, W)))
+    together = GaussianCRF(M, scaling=Online(alpha=torch.ones(2), subset=8))
+    found = together.rebalance([(unary, embeddings, labels)])
+    for n in range(2):
+        alone = GaussianCRF(M, scaling=Online(subset=4)).rebalance([(unary[n], embeddings[n], labels[n])])
+        assert float(found[n]) == float(alone)
+    assert found[0] != found[1]
+
+
+def test_all_methods_give_the_same_scores() -> None:
+    want = GaussianCRF(M).scores(UNARY, EMBEDDINGS)
+    torch.testing.assert_close(GaussianCRF(M, method="dense").scores(UNARY, EMBEDDINGS), want)
+    iterated = GaussianCRF(M, method="cg", tolerance=1e-10).scores(UNARY, EMBEDDINGS)
+    torch.testing.assert_close(iterated, want, rtol=1e-6, atol=1e-9)
+
+
+def test_a_solver_that_does_not_converge_warns() -> None:
+    with pytest.warns(RuntimeWarning, match="did not converge in 2 of 2 systems"):
+        GaussianCRF(M, definite="raw", method="cg").scores(UNARY, EMBEDDINGS)
+    with pytest.warns(RuntimeWarning, match="did not converge"):
+        GaussianCRF(M, share=0.9, method="cg", max_iterations=2).scores(UNARY, EMBEDDINGS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GaussianCRF(M, method="cg").scores(UNARY, EMBEDDINGS)
+
+
+def test_checked_refuses_a_system_without_a_maximum() -> None:
+    GaussianCRF(M, ridge=200.0, definite="checked").scores(UNARY, EMBEDDINGS)
+    message = r"sigma_max\(A\^T A\) of embeddings\[0\] is .*, but must be below ridge, which is 1$"
+    with pytest.raises(ValueError, match=message):
+        GaussianCRF(M, definite="checked").scores(UNARY, EMBEDDINGS)
+
+
+def test_no_embeddings_at_all_leave_the_unary_scores() -> None:
+    for definite in ("bounded", "normalized"):
+        crf = GaussianCRF(M, ridge=2.0, definite=definite)
+        torch.testing.assert_close(crf.scores(UNARY, 0 * EMBEDDINGS), UNARY / 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dtypes_and_memory_formats_of_nets(dtype: torch.dtype) -> None:
+    unary, embeddings = UNARY.to(dtype), EMBEDDINGS.to(dtype)
+    crf = GaussianCRF(M)
+    scores = crf.scores(unary, embeddings)
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores.double(), crf.scores(unary.double(), embeddings.double()), rtol=1e-5, atol=1e-5)
+    last = (x.to(memory_format=torch.channels_last) for x in (unary, embeddings))
+    torch.testing.assert_close(crf.scores(*last), scores)
+
+
+def test_a_checkpoint_carries_share_and_ridge() -> None:
+    crf = GaussianCRF(M, ridge=2.0, share=0.3, learn_share=True)
+    other = GaussianCRF(M, learn_share=True)
+    other.load_state_dict(crf.state_dict())
+    assert torch.equal(other.scores(UNARY, EMBEDDINGS), crf.scores(UNARY, EMBEDDINGS))
+    assert "draws" not in crf.state_dict()
+    assert [name for name, _ in crf.named_parameters()] == ["share_logit"]
+    assert not list(GaussianCRF(M).parameters())
+    assert repr(crf).startswith("GaussianCRF(\n  3, definite=bounded, share=0.3, solver=Direct")
+
+
+def test_any_image_size_one_label_and_more_dimensions_than_pixels() -> None:
+    for h, w, m, d in ((1, 1, 2, 3), (1, 9, 1, 2), (3, 2, 2, 20)):
+        unary, embeddings = normal(2, m, h, w), normal(2, d, h, w)
+        scores = GaussianCRF(m).scores(unary, embeddings)
+        e = gaussian.bounded(rows(embeddings), 1.0)
+        torch.testing.assert_close(gaussian.potts(rows(scores), e, 1.0), rows(unary), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_labels": 0}, "num_labels must be at least 1, got 0"),
+        ({"ridge": -1.0}, "ridge must be a positive number"),
+        ({"definite": "yes"}, "definite must be one of bounded, normalized, checked, raw, got 'yes'"),
+        ({"method": "lu"}, "method must be one of direct, cg, dense, or a solver, got 'lu'"),
+        ({"share": 1.0}, "share must be above 0 and below 1, got 1.0"),
+        ({"places": 0}, "places must be at least 1, or None for all pixels, got 0"),
+    ],
+)
+def test_bad_settings(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GaussianCRF(**{"num_labels": M, **change})
+
+
+@pytest.mark.parametrize(
+    ("unary", "embeddings", "message"),
+    [
+        (UNARY[:, :2], EMBEDDINGS, r"unary has shape \(2, 2, 5, 7\), but its third last size must be 3"),
+        (UNARY, EMBEDDINGS[..., 1:], r"embeddings has shape \(2, 4, 5, 6\), but must differ from that of unary"),
+        (UNARY, EMBEDDINGS[:1], r"embeddings has shape \(1, 4, 5, 7\), but must differ from that of unary"),
+        (UNARY[..., :0], EMBEDDINGS[..., :0], r"unary must have shape \(\*batch, M, H, W\)"),
+        (UNARY, EMBEDDINGS[:, :0], r"embeddings must have shape \(\*batch, D, H, W\)"),
+        (UNARY[0, 0], EMBEDDINGS, r"unary must have shape \(\*batch, M, H, W\)"),
+        (UNARY, EMBEDDINGS.to("meta"), "embeddings is on meta, but unary is on cpu"),
+        (UNARY * torch.nan, EMBEDDINGS, r"unary\[0, 0, 0, 0\] is nan: it must be finite"),
+        (UNARY, EMBEDDINGS * torch.nan, r"embeddings\[0, 0, 0, 0\] is nan: it must be finite"),
+    ],
+)
+def test_bad_images(unary: Tensor, embeddings: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GaussianCRF(M).scores(unary, embeddings)
+    with pytest.raises(ValueError, match=message):
+        GaussianCRF(M, method="cg", validate=True).scores(unary, embeddings)
+
+
+def test_validation_looks_where_the_functions_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where looking means waiting."""
+    for module in ("solving", "definite", "problem"):
+        monkeypatch.setattr(f"equipoise.gaussian.{module}.readable", lambda *_: False)
+    unary = UNARY.clone()
+    unary[1, 2, 3, 4] = torch.nan
+    scores = GaussianCRF(M).scores(unary, EMBEDDINGS)
+    assert bool(scores[1].isnan().all())
+    assert bool(scores[0].isfinite().all())
+    with pytest.raises(ValueError, match=r"unary\[1, 2, 3, 4\] is nan: it must be finite"):
+        GaussianCRF(M, validate=True).scores(unary, EMBEDDINGS)
+
+
+def test_bad_labels() -> None:
+    crf = GaussianCRF(M)
+    for labels in (LABELS.float(), LABELS[:, 1:], LABELS > 0):
+        with pytest.raises(ValueError, match=r"labels must be integers of shape \(2, 5, 7\), got"):
+            crf.loss(UNARY, EMBEDDINGS, labels)
+    for wrong in (M, -1):
+        labels = LABELS.clone()
+        labels[1, 2, 3] = wrong
+        with pytest.raises(ValueError, match=rf"labels\[1, 2, 3\] is {wrong}, but must be from 0 to 2, or -100"):
+            crf.loss(UNARY, EMBEDDINGS, labels)
+        with pytest.raises(ValueError, match="must be from 0 to 2"):
+            GaussianCRF(M, validate=True).loss(UNARY, EMBEDDINGS, labels)
+        with pytest.raises(Exception, match="out of bounds"):
+            GaussianCRF(M, validate=False).loss(UNARY, EMBEDDINGS, labels)

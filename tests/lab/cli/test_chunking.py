@@ -1,0 +1,133 @@
+"""`train` and `predict` for chunking, as a user calls them, on a made-up corpus."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lab.tasks.corpus import TEST, write
+from seqeval.metrics import f1_score, precision_score, recall_score
+
+from equipoise.lab import tasks
+from equipoise.lab.data import conll
+from equipoise.lab.plan import tables
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.training import Model
+from equipoise.lab.training.stack import scaling_state
+
+Call = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def call(command: Call, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Call:
+    """`command`, on data that is small enough for a test."""
+    monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setitem(tables.BASES, "chunking", replace(tables.BASES["chunking"], batch_size=8, subset=20))
+    return command
+
+
+@pytest.fixture
+def model(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "model.safetensors"
+    options = ("--net", "linear-20", "--learning-rates", 0.03, "--epochs", 4, "--out", path)
+    assert call("train", "chunking", *options) == 0
+    capsys.readouterr()
+    return path
+
+
+def rows(text: str) -> list[list[list[str]]]:
+    """Sentences of lines of columns."""
+    return [[line.split() for line in part.splitlines()] for part in text.split("\n\n") if part]
+
+
+def test_train_and_predict_say_how_well_by_type(
+    call: Call, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By seqeval's count of the tags that predict writes for the test part."""
+    path, out = tmp_path / "model.safetensors", tmp_path / "tags.txt"
+    options = ("--net", "linear-20", "--learning-rates", 0.03, "--epochs", 4, "--out", path, "--json")
+    assert call("train", "chunking", *options) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert call("predict", path, "--json") == 0
+    tested = json.loads(capsys.readouterr().out)
+    assert call("predict", path, folder / "conll2000" / "test.txt.gz", "--out", out) == 0
+    written = rows(out.read_text())
+    given = list(conll.read(folder / "conll2000" / "test.txt.gz"))
+    assert [[row[:2] for row in sentence] for sentence in written] == [
+        [[*pair] for pair in zip(sentence.words, sentence.pos, strict=True)] for sentence in given
+    ]
+    truth = [list(sentence.tags) for sentence in given]
+    guess = [[row[2] for row in sentence] for sentence in written]
+    for said in (trained, tested):
+        assert said["overall"]["f1"] == pytest.approx(f1_score(truth, guess))
+        assert said["overall"]["precision"] == pytest.approx(precision_score(truth, guess))
+        assert said["overall"]["recall"] == pytest.approx(recall_score(truth, guess))
+        assert said["by_type"].keys() == {"NP", "VP", "LST"}
+        assert sum(each["true"] for each in said["by_type"].values()) == said["overall"]["true"]
+    assert trained["test"] == pytest.approx(tested["F1"])
+
+
+def test_what_a_person_sees(call: Call, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("predict", model) == 0
+    said = capsys.readouterr().out
+    for heading in ("precision", "recall", "F1", "NP", "VP", "LST", "all"):
+        assert heading in said
+    assert f"F1 on {TEST} sentences of the test part: " in said
+
+
+def test_confidences(call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A fourth column; the other three are as without. A word and a part of speech may be new."""
+    text = tmp_path / "mine.txt"
+    text.write_text("the DT\ndog NN\nbarked XYZ\n\n\nFine JJ\n")
+    assert call("predict", model, text) == 0
+    plain = rows(capsys.readouterr().out)
+    assert call("predict", model, text, "--marginals") == 0
+    sure = rows(capsys.readouterr().out)
+    assert [[row[:3] for row in sentence] for sentence in sure] == plain
+    assert [len(sentence) for sentence in plain] == [3, 1]
+    assert all(0 < float(row[3]) <= 1 for sentence in sure for row in sentence)
+    assert call("predict", model, text, "--marginals", "--json") == 0
+    read = json.loads(capsys.readouterr().out)
+    assert [sentence["words"] for sentence in read] == [["the", "dog", "barked"], ["Fine"]]
+    assert [round(p, 4) for p in read[0]["confidences"]] == [float(row[3]) for row in sure[0]]
+
+
+def test_what_is_wrong_is_said_in_one_line(
+    call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("dog NN\ndog\n")
+    for args, message in (
+        (("predict", model, bad), f"{bad}, line 2: 2 columns wanted (word, part of speech), got 1"),
+        (("predict", model, tmp_path / "none.txt"), f"{tmp_path / 'none.txt'} cannot be read: [Errno 2] No such file"),
+        (("predict", model, "--marginals"), "a model of chunking without a file is tested, and takes no --marginals"),
+        (("predict", model, bad, "--fold", 1), "a model of chunking that tags a file takes no --fold"),
+        (("train", "chunking", "--fold", 1), "chunking has test fold 0 alone, got 1"),
+        (("train", "chunking", "--net", "gru"), "chunking has the nets default, linear-N and bilstm"),
+        (("train", "chunking", "--net", "default+senna"), "senna/words.lst is missing (and 1 more): get it with"),
+        (
+            ("train", "chunking", "--data-dir", tmp_path / "empty"),
+            f"{tmp_path / 'empty'}/conll2000/train.txt.gz is missing (and 1 more): get it with `equipoise data",
+        ),
+    ):
+        assert call(*args) == 1, args
+        said = capsys.readouterr().err.strip()
+        assert message in said
+        assert len(said.splitlines()) == 1
+
+
+def test_a_model_of_ocr_takes_no_file(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ocr.safetensors"
+    (tmp_path / "words.txt").write_text("dog NN\n")
+    drawn = tasks.load("ocr").init(torch.Generator())
+    Model(Recipe("ocr"), drawn | scaling_state(Recipe("ocr"))).save(path)
+    assert call("predict", path, tmp_path / "words.txt") == 1
+    assert "a model of ocr reads the words of its own data set, and takes no file" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""Masks and overlays of a folder of pictures, and the page that compares models."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab.tasks.herd import NET, model, write
+
+from equipoise.lab.cli import gallery, pictures
+from equipoise.lab.data.pictures import decode
+from equipoise.lab.tasks.horses import Horses
+from equipoise.lab.tasks.segmenting import truth_iou
+from equipoise.lab.training import Model
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+
+
+@pytest.fixture(autouse=True)
+def _herd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EQUIPOISE_DATA", str(write(tmp_path / "herd")))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Three pictures of different size, and what is none."""
+    folder, task = tmp_path / "pictures", Horses(NET)
+    folder.mkdir()
+    for i, (name, size) in enumerate({"a.png": (30, 20), "b.JPG": (64, 48), "b.png": (16, 16)}.items()):
+        Image.fromarray(task.images[i].numpy()).resize(size).save(folder / name)
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def test_a_folder_of_pictures(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures.segment(model("offline", 5), source, tmp_path / "deep" / "out")
+    out = tmp_path / "deep" / "out"
+    names = {f"{name}.{what}.png" for name in ("a", "b.JPG", "b.png") for what in ("mask", "overlay")}
+    assert {path.name for path in out.iterdir()} == names
+    for name, (height, width) in {"a": (20, 30), "b.JPG": (48, 64), "b.png": (16, 16)}.items():
+        mask, shown = decode(out / f"{name}.mask.png", "L"), decode(out / f"{name}.overlay.png")
+        assert mask.shape == (height, width)
+        assert set(np.unique(mask)) <= {0, 255}
+        assert shown.shape == (height, width, 3)
+        original = decode(source / (name if "." in name else f"{name}.png"))
+        assert np.array_equal(shown[mask == 0], original[mask == 0])  # only the foreground is tinted
+    assert np.array_equal(decode(out / "b.png.mask.png", "L") > 0, (model("offline", 5).predict([2])[0] > 0).numpy())
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert len(said.out.splitlines()) == 3
+
+
+def test_a_bad_picture_is_named_and_the_rest_goes_on(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "broken.jpg").write_bytes(b"nothing")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(source / "night.png")
+    with pytest.raises(SystemExit) as caught:
+        pictures.segment(model("unary", 5), source, tmp_path / "out", as_json=True)
+    assert caught.value.code == 1
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert [Path(one["picture"]).name for one in told["pictures"]] == ["a.png", "b.JPG", "b.png"]
+    assert all(Path(one["mask"]).is_file() and 0 <= one["foreground"] <= 1 for one in told["pictures"])
+    assert "broken.jpg cannot be decoded" in told["failed"][0]
+    assert "night.png is of one colour" in told["failed"][1]
+    assert "2 of 5 pictures could not be used" in said.err
+    assert "broken.jpg cannot be decoded" in said.err
+
+
+def test_one_picture(source: Path, tmp_path: Path) -> None:
+    pictures.segment(model("unary", 5), source / "a.png", tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"a.mask.png", "a.overlay.png"}
+
+
+def test_what_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the masks cannot go to .* name another folder with --out"):
+        pictures.segment(model("unary", 5), source, source)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty has no pictures: none of its files ends in .jpg"):
+        pictures.segment(model("unary", 5), tmp_path / "empty", tmp_path / "out")
+    with pytest.raises(SystemExit):
+        pictures.segment(model("unary", 5), tmp_path / "missing.jpg", tmp_path / "out")
+
+
+def test_how_good_a_model_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """On its own test fold, or on another, at both resolutions."""
+    one = model("offline", 5, fold=3)
+    for fold, where in ((None, 3), (1, 1)):
+        test = one.task.split(where, 0).test
+        want = {"iou": one.evaluate(test), "iou_at_mask_size": float(truth_iou(one, test).mean())}
+        pictures.evaluate(one, fold, as_json=True)
+        assert json.loads(capsys.readouterr().out) == want | {"fold": where, "pictures": len(test)}
+    pictures.evaluate(one)
+    assert "pictures of test fold 3: " in capsys.readouterr().out
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    models = {"unary": model("unary", 1), "joint": model("joint", 2), "balanced": model("offline", 3)}
+    for who, one in models.items():
+        one.save(tmp_path / who)
+    return {who: tmp_path / who for who in models}
+
+
+def test_the_page_shows_the_best_the_median_and_the_worst(files: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    gallery.gallery(files, out, count=2)
+    text = out.read_text()
+    assert "http" not in text  # it needs nothing else
+    test = Horses(NET).split(0, 0).test
+    joint, balanced = (truth_iou(Model.load(files[who]), test) for who in ("joint", "balanced"))
+    gains = sorted(zip((balanced - joint).tolist(), test.tolist(), strict=True), key=lambda x: (-x[0], x[1]))
+    parts = re.split(r"<h2>(\w+)</h2>", text)
+    shown = {name: re.findall(r'alt="(horse\d+)"', body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    named = [f"horse{i + 1:03}" for _, i in gains]
+    assert shown == {"Best": named[:2], "Median": named[27:29], "Worst": named[-2:]}
+    for who, scores in (("joint", joint), ("balanced", balanced)):
+        assert f"{who}: {100 * float(scores.mean()):.1f}" in text
+    assert f"on {sum(gain > 0 for gain, _ in gains)} and" in text
+    assert len(re.findall(r'src="data:image/jpeg;base64,', text)) == 6 * 6
+
+
+def test_a_page_of_models_that_cannot_be_compared(files: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the page wants the models unary, joint, balanced, got joint"):
+        gallery.gallery({"joint": files["joint"]}, tmp_path / "page.html")
+    model("joint", 2, fold=1).save(files["joint"])
+    with pytest.raises(ValueError, match="the models must be of one seed and fold"):
+        gallery.gallery(files, tmp_path / "page.html")

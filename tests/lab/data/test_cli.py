@@ -1,0 +1,119 @@
+"""The commands: what they print, how they end, and that Ctrl-C loses nothing."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lab.data.loopback import Site
+
+from equipoise.lab.cli import data as cli_data
+from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
+
+BODY = bytes(range(256)) * 1000
+
+
+def toy(url: str) -> Dataset:
+    file = File("all", "toy/all.bin", len(BODY))
+    return Dataset("toy", "a toy", "http://127.0.0.1/", "nobody", "none", (Source(url, (file,)),))
+
+
+def call(*args: str) -> int:
+    """The status the command ends with."""
+    try:
+        cli_data.data.cli(args=args, prog="equipoise data")
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("list", "--data-dir", str(tmp_path)) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in DATASETS)
+    assert call("list", "--json", "--data-dir", str(tmp_path)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in told["datasets"]] == list(DATASETS)
+    assert told["datasets"][1]["found"] == 0
+
+
+def test_download_then_verify(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "toy", toy(site.serve("all.bin", BODY)))
+    where = ("--data-dir", str(tmp_path))
+    assert call("verify", "toy", *where) == 1
+    assert f"{tmp_path}/toy/all.bin: missing" in capsys.readouterr().out
+    assert call("download", "toy", *where) == 0
+    out = capsys.readouterr().out
+    assert "toy: downloaded, 1 unchecked" in out
+    assert "no digest of the publisher's all.bin is known" in out
+    assert call("download", "toy", "--json", *where) == 0
+    assert json.loads(capsys.readouterr().out)["obtained"][0]["fetched"] is False
+    assert call("verify", *where, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["toy"][0]["state"] == "unchecked"
+    (tmp_path / "toy" / "all.bin").write_bytes(BODY[1:])
+    assert call("verify", *where) == 1
+    assert "wrong size, 255999 bytes, 256000 wanted" in capsys.readouterr().out
+
+
+def test_one_failure_does_not_stop_the_others(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "bad", toy(f"{site.address}/none"))
+    monkeypatch.setitem(DATASETS, "toy", toy(site.serve("all.bin", BODY)))
+    monkeypatch.setitem(DATASETS, "bad", Dataset("bad", "", "", "", "", DATASETS["bad"].sources))
+    assert call("download", "bad", "toy", "--data-dir", str(tmp_path)) == 1
+    told = capsys.readouterr()
+    assert "toy: downloaded" in told.out
+    assert told.err.strip() == f"{site.address}/none: the server answered 404 Not Found"
+
+
+def test_wrong_use_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("download", "hors") == 2
+    assert "did you mean horses?" in capsys.readouterr().err
+    assert call("download") == 2
+    assert "name at least one data set" in capsys.readouterr().err
+    assert call("verify", "nothing") == 2
+    assert call("download", "--no-such-option") == 2
+    assert call("fetch") == 2
+
+
+def test_consent_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("download", "senna", "--data-dir", str(tmp_path)) == 1
+    assert "non-commercial" in (said := capsys.readouterr().err)
+    assert "--agree" in said
+
+
+def test_interrupt_keeps_what_has_come(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real Ctrl-C of a real process, in the middle of a body."""
+    url = site.serve("all.bin", BODY, stall=60.0)
+    code = """
+import signal
+import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background has it ignored
+from equipoise.lab.cli import data as cli_data
+from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
+DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (File("all", "toy/all.bin", 256000),)),))
+cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])
+"""
+    part = tmp_path / ".downloads" / "toy" / "all.bin.part"
+    command = [sys.executable, "-c", code, url, str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 60
+        while not (part.exists() and part.stat().st_size > 65_536) and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in said
+    have = part.stat().st_size
+    assert have > 65_536
+    site.files["/all.bin"].stall = 0.0
+    monkeypatch.setitem(DATASETS, "toy", toy(url))
+    assert call("download", "toy", "--data-dir", str(tmp_path)) == 0
+    assert (tmp_path / "toy" / "all.bin").read_bytes() == BODY
+    assert site.asked[-1][1] == f"bytes={have}-"

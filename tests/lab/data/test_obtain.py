@@ -1,0 +1,162 @@
+"""From the publisher's address to the data folder: right and whole, or nothing and one line that says why."""
+
+import fcntl
+import hashlib
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab.data.loopback import Site
+
+from equipoise.lab.data.download import Limits
+from equipoise.lab.data.errors import DataError, DownloadError
+from equipoise.lab.data.folder import present, require, verify
+from equipoise.lab.data.obtain import obtain
+from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
+
+FILES = {"rgb/a.jpg": b"a" * 5000, "rgb/b.jpg": b"b" * 300, "gray/a.jpg": b"g" * 70}
+
+
+def packed(files: dict[str, bytes], top: str = "db/") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(top + name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def pictures(url: str, **known: str) -> Dataset:
+    files = tuple(
+        File(name, f"toy/{name}", len(data), hashlib.sha256(data).hexdigest(), member=f"db/{name}")
+        for name, data in FILES.items()
+    )
+    source = Source(url, files, sha256=known.get("sha256"), max_bytes=100_000)
+    return Dataset("toy", "a toy", "http://127.0.0.1/toy", "nobody", "none", (source,))
+
+
+@pytest.fixture
+def toy(site: Site, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    made = pictures(site.serve("toy.tar.gz", packed({**FILES, "README": b"more"})))
+    monkeypatch.setitem(DATASETS, "toy", made)
+    return made
+
+
+def in_place(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".downloads" not in path.parts
+    }
+
+
+def test_the_files_known_arrive_and_no_others(toy: Dataset, site: Site, tmp_path: Path) -> None:
+    told: set[str] = set()
+    got = obtain("toy", tmp_path, progress=lambda what, done, total: told.add(what))
+    assert in_place(tmp_path) == {f"toy/{name}": data for name, data in FILES.items()}
+    assert got.fetched
+    assert {state.state for state in got.files} == {"ok"}
+    assert got.notes == ("no digest of the publisher's toy.tar.gz is known, but each file from it is checked",)
+    assert told == {"fetching toy.tar.gz", "unpacking toy.tar.gz"}
+    assert [path.name for path in (tmp_path / ".downloads").iterdir()] == ["toy.lock"]
+    assert require("toy", tmp_path)["rgb/a.jpg"] == tmp_path / "toy" / "rgb" / "a.jpg"
+
+
+def test_what_is_here_and_right_is_not_fetched_what_is_spoilt_is(toy: Dataset, site: Site, tmp_path: Path) -> None:
+    obtain("toy", tmp_path)
+    assert not obtain("toy", tmp_path).fetched
+    assert len(site.asked) == 1
+    (tmp_path / "toy" / "rgb" / "b.jpg").write_bytes(b"x" * 300)
+    (tmp_path / "toy" / "own notes").write_bytes(b"mine")
+    assert [state.state for state in verify("toy", tmp_path)] == ["ok", "wrong digest", "ok"]
+    assert obtain("toy", tmp_path).fetched
+    assert in_place(tmp_path) == {f"toy/{name}": data for name, data in {**FILES, "own notes": b"mine"}.items()}
+
+
+def test_files_that_are_not_the_known_ones_are_kept_only_on_request(toy: Dataset, site: Site, tmp_path: Path) -> None:
+    site.serve("toy.tar.gz", packed({**FILES, "rgb/b.jpg": b"c" * 300}))
+    with pytest.raises(
+        DownloadError, match=r"1 of the 3 files .* such as toy/rgb/b.jpg \(wrong digest: .*none was kept"
+    ):
+        obtain("toy", tmp_path)
+    assert in_place(tmp_path) == {}
+    got = obtain("toy", tmp_path, keep_mismatched=True)
+    assert [state.state for state in got.files] == ["ok", "wrong digest", "ok"]
+    assert in_place(tmp_path)["toy/rgb/b.jpg"] == b"c" * 300
+
+
+def test_hostile_and_broken_archives_leave_nothing(toy: Dataset, site: Site, tmp_path: Path) -> None:
+    good = packed(FILES)
+    bodies = {
+        "leads out of the folder": packed({**FILES, "../../../evil": b"evil"}),
+        "lacks db/gray/a.jpg": packed({name: FILES[name] for name in ("rgb/a.jpg", "rgb/b.jpg")}),
+        "cut short or damaged": good[: len(good) // 2],
+        "more than 100000 bytes": packed({**FILES, "bomb": bytes(20_000_000)}),
+    }
+    for reason, body in bodies.items():
+        site.serve("toy.tar.gz", body)
+        with pytest.raises(DataError, match=reason) as caught:
+            obtain("toy", tmp_path / "data")
+        assert "\n" not in str(caught.value)
+        assert in_place(tmp_path) == {}
+        assert not list((tmp_path / "data" / ".downloads" / "toy").iterdir())
+    site.serve("toy.tar.gz", good)
+    assert obtain("toy", tmp_path / "data").fetched
+
+
+def test_a_download_that_was_cut_goes_on(toy: Dataset, site: Site, tmp_path: Path) -> None:
+    site.files["/toy.tar.gz"].cuts = [100]
+    with pytest.raises(DownloadError, match="the 100 bytes that came are kept"):
+        obtain("toy", tmp_path, limits=Limits(attempts=1))
+    assert obtain("toy", tmp_path).fetched
+    assert site.asked[-1][1] == "bytes=100-"
+    assert in_place(tmp_path) == {f"toy/{name}": data for name, data in FILES.items()}
+
+
+def test_two_at_once_do_not_meet(toy: Dataset, tmp_path: Path) -> None:
+    (tmp_path / ".downloads").mkdir()
+    with (tmp_path / ".downloads" / "toy.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match="another process is downloading toy"):
+            obtain("toy", tmp_path)
+    assert obtain("toy", tmp_path).fetched
+
+
+def test_terms_that_ask_for_consent_get_it(
+    toy: Dataset, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "toy", replace(toy, must_agree=True))
+    with pytest.raises(DataError, match="consent to the terms"):
+        obtain("toy", tmp_path)
+    assert site.asked == []
+    assert obtain("toy", tmp_path, agree=True).fetched
+
+
+def test_a_folder_that_is_a_link_to_another_place(toy: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "toy").symlink_to(tmp_path / "elsewhere")
+    obtain("toy", tmp_path / "data")
+    assert (tmp_path / "elsewhere" / "rgb" / "a.jpg").read_bytes() == FILES["rgb/a.jpg"]
+
+
+@pytest.mark.parametrize("name", ["conll2000", "horses", "ocr"])
+def test_the_real_data_through_a_server(
+    name: str, real_folder: Path, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, sources = DATASETS[name], []
+    for source in known.sources:
+        if source.files[0].member is None:
+            body = (real_folder / source.files[0].path).read_bytes()
+        else:
+            body = packed(
+                {file.key: (real_folder / file.path).read_bytes() for file in source.files}, "weizmann_horse_db/"
+            )
+        sources.append(replace(source, url=site.serve(source.name, body)))
+    monkeypatch.setitem(DATASETS, name, replace(known, sources=tuple(sources)))
+    assert obtain(name, tmp_path).fetched
+    assert present(name, tmp_path).complete
+    assert {state.state for state in verify(name, tmp_path)} == {"ok"}

@@ -1,0 +1,156 @@
+"""The tagger equals a plain one that reads each word and each sentence by itself, replica by replica."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from equipoise.lab.nets import bilstm
+from equipoise.lab.nets.recurrence import Rows
+from equipoise.lab.nets.tagger import CHARACTERS, Tagger, Words
+
+WAYS = {"packed": bilstm.packed, "together": bilstm.together}
+REPLICAS = 2
+
+
+def made(head: str) -> tuple[Tagger, dict[str, Tensor]]:
+    net = Tagger(5, 4, head, hidden=7)
+    each = [net.init(torch.Generator().manual_seed(seed)) for seed in range(REPLICAS)]
+    return net, {name: torch.stack([one[name] for one in each]).double() for name in net.shapes}
+
+
+def batch() -> Words:
+    """For each replica, sentences of 3 and 1 words out of 3, of which the second is unknown; the fourth is filling."""
+    generator = torch.Generator().manual_seed(2)
+    sizes = torch.tensor([[4, 2, 1, 0], [3, 3, 2, 0]])
+    spelling = Rows(torch.where(sizes > 0, sizes.cumsum(-1) - sizes, 0), sizes, longest=6)
+    characters = torch.randint(1, CHARACTERS, (REPLICAS, 9), generator=generator)
+    vectors = torch.randn(REPLICAS, 4, 50, generator=generator, dtype=torch.float64)
+    known = torch.tensor([True, False, True, True]).expand(REPLICAS, -1)
+    words, speech = torch.tensor([[1, 0, 1], [2, 3, 3]]), torch.tensor([[1, 2, 3], [0, 0, 0]])
+    words = torch.stack([words, torch.tensor([[0, 2, 1], [1, 3, 3]])])
+    lengths = torch.tensor([3, 1]).expand(REPLICAS, -1)
+    return Words(characters, spelling, vectors, known, words, speech.expand(REPLICAS, -1, -1), lengths)
+
+
+def plain(parameters: dict[str, Tensor], head: str, words: Words, e: int) -> list[Tensor]:
+    """§6.1 as it is written, for one sentence after the other and one word after the other."""
+    mine = {name: x[e] for name, x in parameters.items()}
+
+    def lstm(prefix: str, x: Tensor) -> Tensor:
+        state = int(mine[f"{prefix}.layers.0.weight_hh_l0"].shape[1])
+        net = nn.LSTM(x.shape[-1], state, 2, batch_first=True, bidirectional=True).double()
+        own = {n.split(".")[-1].replace("_l0", f"_l{n.split('.')[2]}"): p for n, p in mine.items() if prefix in n}
+        return functional_call(net, own, (x[None],))[0][0]
+
+    scores = []
+    for row, speech, length in zip(words.words[e], words.speech[e], words.lengths[e].tolist(), strict=True):
+        features = []
+        for word, pos in zip(row[:length].tolist(), speech.tolist(), strict=False):
+            start, size = int(words.spelling.starts[e, word]), int(words.spelling.lengths[e, word])
+            spelled = lstm("spelling", mine["characters.weight"][words.characters[e, start : start + size]])
+            vector = words.vectors[e, word] if words.known[e, word] else mine["unknown"]
+            features.append(torch.cat([spelled[-1, :50], spelled[0, 50:], vector, mine["speech.weight"][pos]]))
+        x = torch.stack(features)
+        assert x.shape == (length, 160)
+        x = lstm("context", x) if head == "bilstm" else torch.relu(x @ mine["hidden.weight"].T + mine["hidden.bias"])
+        scores.append(x @ mine["output.weight"].T + mine["output.bias"])
+    return scores
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("head", ["linear", "bilstm"])
+def test_the_whole_net_word_by_word(head: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bilstm, "packed", WAYS[way])  # what the CPU runs
+    net, parameters = made(head)
+    got = net(parameters, batch())
+    assert got.shape == (REPLICAS, 2, 3, 5)
+    for e in range(REPLICAS):
+        for mine, want in zip(got[e], plain(parameters, head, batch(), e), strict=True):
+            torch.testing.assert_close(mine[: len(want)], want)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("head", ["linear", "bilstm"])
+def test_on_a_gpu_as_on_the_cpu(head: str) -> None:
+    """Scores and gradients; in single precision there, in double here."""
+    net, parameters = made(head)
+    weights = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    inside = (torch.arange(3) < batch().lengths[0][:, None])[..., None]
+
+    def asked(device: str, dtype: torch.dtype) -> list[Tensor]:
+        leaves = {n: x.to(device, dtype).requires_grad_() for n, x in parameters.items()}
+        there = [Rows(*(y.to(device) for y in x[:2]), x[2]) if isinstance(x, Rows) else x.to(device) for x in batch()]
+        words = Words(*there)
+        words = words._replace(vectors=words.vectors.to(dtype))
+        scores = net(leaves, words) * (weights * inside).to(device, dtype)
+        return [x.cpu().double() for x in (scores.detach(), *torch.autograd.grad(scores.sum(), list(leaves.values())))]
+
+    for got, want in zip(asked("cuda", torch.float32), asked("cpu", torch.float64), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_sizes_of_the_paper() -> None:
+    """Characters 10, BiLSTMs of 2 layers with states of 50 and 300, words 50, parts of speech 10."""
+    for head in ("linear", "bilstm"):
+        shapes = made(head)[0].shapes
+        assert shapes["characters.weight"] == (129, 10)
+        assert shapes["spelling.layers.1.weight_hh_l0_reverse"] == (200, 50)
+        assert shapes["unknown"] == (50,)
+        assert shapes["speech.weight"] == (4, 10)
+        if head == "bilstm":
+            assert shapes["context.layers.0.weight_ih_l0"] == (1200, 160)
+            assert shapes["context.layers.1.weight_ih_l0"] == (1200, 600)
+            assert shapes["output.weight"] == (5, 600)
+        else:
+            assert (shapes["hidden.weight"], shapes["output.weight"]) == ((7, 160), (5, 7))
+        assert any("spelling.layers.1" in name for name in shapes)
+        assert not any("layers.2" in name for name in shapes)
+
+
+def test_initial_values_are_those_of_torchs_own_layers() -> None:
+    drawn = made("bilstm")[0].init(torch.Generator().manual_seed(0))
+    layers = {
+        "characters": nn.Embedding(CHARACTERS, 10),
+        "speech": nn.Embedding(4, 10),
+        "output": nn.Linear(600, 5),
+        "spelling.layers.0": nn.LSTM(10, 50, bidirectional=True),
+        "context.layers.1": nn.LSTM(600, 300, bidirectional=True),
+    }
+    for layer, real in layers.items():
+        for part, x in real.named_parameters():
+            name = f"{layer}.{part}"
+            assert drawn[name].shape == x.shape
+            if x.numel() > 100:
+                assert float(drawn[name].std()) == pytest.approx(float(x.detach().std()), rel=0.25), name
+            if not isinstance(real, nn.Embedding):
+                bound = 1 / math.sqrt({"output": 600, "spelling.layers.0": 50, "context.layers.1": 300}[layer])
+                assert (0.9 if x.numel() > 100 else 0) * bound < float(drawn[name].abs().max()) <= bound
+
+
+def test_initial_values_come_from_the_generator_alone() -> None:
+    net, _ = made("linear")
+    a, b, c = (net.init(torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not any(torch.equal(a[name], c[name]) for name in a)
+
+
+def test_unknown_words_share_the_vector_that_is_learned() -> None:
+    net, parameters = made("linear")
+    leaves = {name: x.requires_grad_() for name, x in parameters.items()}
+    scores = net(leaves, batch())
+    known = torch.autograd.grad(scores[0, 1, 0].sum(), leaves["unknown"], retain_graph=True)[0]
+    unknown = torch.autograd.grad(scores[0, 0, 0].sum(), leaves["unknown"])[0]
+    assert not bool(known.any())
+    assert bool(unknown[0].any())
+    assert not bool(unknown[1].any())  # another replica's
+
+
+def test_no_such_head() -> None:
+    with pytest.raises(ValueError, match="head must be one of linear, bilstm, got 'gru'"):
+        Tagger(5, 4, "gru")
+    with pytest.raises(ValueError, match="hidden must be at least 1, got 0"):
+        Tagger(5, 4, hidden=0)

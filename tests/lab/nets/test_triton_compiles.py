@@ -1,0 +1,46 @@
+"""The kernels of the LSTM are compiled for an H200 where there is none, and fit what a program has there."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+HELD = 227 * 1024
+"""Bytes of shared memory that a program of compute capability 9.0 may ask for."""
+
+COMPILE = """
+import json
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from equipoise.lab.nets import triton_lstm
+
+asked = {}
+for kind in ("fp32", "bf16"):
+    types = dict.fromkeys(("starts", "lengths"), "*i64") | dict.fromkeys(("r", "n"), "i32") | {"cells": "*fp32"}
+    tensors = ("gates", "weight", "states", "before", "active", "grad", "dgates")
+    types |= dict.fromkeys(tensors, f"*{kind}")
+    constants = {"H": 50, "LANES": 64, "WORDS": triton_lstm.WORDS, "PRECISION": "tf32x3"}
+    for kernel in (triton_lstm.forward_kernel, triton_lstm.backward_kernel):
+        signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+        source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+        options = {"num_warps": triton_lstm.WARPS, "num_stages": triton_lstm.STAGES}
+        made = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        asked[f"{kernel.__name__} {kind}"] = made.metadata.shared
+print(json.dumps(asked))
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_they_fit_into_shared_memory(tmp_path: Path) -> None:
+    """As `_constants` launches them, for the state of the characters' LSTM; in a process that does not interpret."""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    asked = json.loads(done.stdout.splitlines()[-1])
+    assert len(asked) == 4
+    assert max(asked.values()) <= HELD, asked

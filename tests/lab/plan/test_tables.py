@@ -1,0 +1,252 @@
+"""The paper's experiments as data: what is declared, what is tuned, and what the choice rests on."""
+
+import itertools
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from lab.judge.made import record
+
+from equipoise.lab.plan import figures, paper, tables
+from equipoise.lab.plan import grids as tuning
+from equipoise.lab.plan.grids import Setting
+from equipoise.lab.recipe import OPTIMIZERS, SCHEMES, Recipe
+from equipoise.lab.run.choosing import choices_from, final_runs, first_runs, to_text
+from equipoise.lab.run.store import Record
+
+BASE = tables.BASES["ocr"]
+
+
+def test_the_papers_numbers_as_printed() -> None:
+    assert paper.CELLS["ocr", "adam", "marginal", "stage"] == (97.2, 0.1, 41.0)
+    assert paper.CELLS["ocr", "adam", "mean_field", "offline_reg"] == (97.0, 0.1, 27.0)
+    assert paper.CELLS["ocr", "sgd", "margin", "joint"] == (96.2, 0.5, None)
+    assert paper.CELLS["ocr", "adam", "mean_field", "temperature"] == (96.7, 0.1, None)
+    assert paper.CELLS["chunking", "adam", "margin", "joint"] == (87.6, 0.6, 54.0)
+    assert paper.CELLS["horses", "sgd", "marginal", "joint"] == (85.5, 0.4, None)
+    assert paper.UNARY["ocr"] == (91.8, 0.2, None)
+    # 9 rows of 5 schemes, twice, and 9 of temperature
+    assert len(paper.CELLS) == 9 * 5 * 2 + 9
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"), [("unary", 1), ("main", 24), ("sgd", 24), ("temperature", 16), ("table1", 10)]
+)
+def test_every_cell_is_eight_seeds_of_nine_folds(name: str, cells: int) -> None:
+    table = tables.TABLES[name]("ocr", {})
+    assert len(table.cells) == cells
+    for cell in table.cells.values():
+        assert {(recipe.seed, recipe.fold) for recipe in cell.recipes} == {(s, f) for s in range(8) for f in range(9)}
+        assert len({replace(recipe, seed=0, fold=0) for recipe in cell.recipes}) == 1
+    assert len(table.recipes) == 72 * cells
+
+
+def test_the_main_table_has_what_the_paper_has_and_ours() -> None:
+    table = tables.TABLES["main"]("ocr", {})
+    assert len(table.recipes) == 1728
+    assert [objective for _, objective in table.rows] == list(paper.OBJECTIVES)
+    for (row, scheme), cell in table.cells.items():
+        assert cell.printed == paper.CELLS.get(("ocr", "adam", row[1], scheme))
+        assert {(recipe.objective, recipe.scheme) for recipe in cell.recipes} == {(row[1], scheme)}
+    assert {scheme for (_, scheme), cell in table.cells.items() if cell.printed is None} == {"learned"}
+
+
+def test_fewer_seeds_and_folds_may_be_asked_for() -> None:
+    assert len(tables.TABLES["main"]("ocr", {}, seeds=range(2), folds=[0, 3]).recipes) == 24 * 4
+
+
+def test_figures_have_the_points_of_the_paper() -> None:
+    alphas = figures.alphas("ocr", {})
+    assert list(alphas.curves[0].recipes) == [2.0**t for t in range(-6, 7)]
+    assert [level.label for level in alphas.levels] == ["unary", "stage"]
+    assert {one.alpha for one in alphas.curves[0].recipes[0.25]} == {0.25}
+    nets = [{one.net for one in curve.recipes[None]} for curve in figures.joint_ratios("ocr", {}).curves]
+    assert nets == [{"default"}, {"default"}, {"sigmoid"}]
+
+
+def test_stage_keeps_the_proportion_of_its_learning_rates_over_the_map() -> None:
+    known = {"ocr/default/adam/marginal/stage": {"chosen": {"learning_rates": [3e-3, 3e-2, 1e-3]}}}
+    curves = {curve.label: curve for curve in figures.rates("ocr", known).curves}
+    assert list(curves) == list(tables.SCHEMES)
+    assert curves["stage"].recipes[3e-4][0].learning_rates == (3e-4, 3e-3, 1e-4)
+    assert curves["joint"].recipes[3e-4][0].learning_rates == (3e-4,)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "points"),
+    [("unary", 2), ("joint", 3), ("online", 3), ("learned", 3), ("stage", 18), ("offline", 12), ("offline_reg", 36),
+     ("temperature", 12)],
+)  # fmt: skip
+def test_the_size_of_each_grid(scheme: str, points: int) -> None:
+    found = tuning.grid(Setting("ocr", "default", "adam", "marginal", scheme), BASE)
+    assert len(set(found)) == points
+    assert {one.scheme for one in found} == {scheme}
+
+
+def test_sums_over_positions_get_smaller_rates_of_sgd() -> None:
+    rates = {
+        objective: [
+            one.learning_rates[0] for one in tuning.grid(Setting("ocr", "default", "sgd", objective, "joint"), BASE)
+        ]
+        for objective in ("marginal", "likelihood")
+    }
+    assert rates["likelihood"] == pytest.approx([rate / 10 for rate in rates["marginal"]])
+
+
+def test_what_is_tuned_for_ocr() -> None:
+    adam, sgd = (tables.tuned("ocr", optimizer) for optimizer in ("adam", "sgd"))
+    assert len(adam) == 1 + 4 * 6 + 4 * 2 + 4
+    assert len(sgd) == 1 + 4 * 6
+    assert len({setting.key for setting in (*adam, *sgd)}) == len(adam) + len(sgd)
+    # 2 unary, 4 objectives of 18 + 3 + 3 + 12 + 36 + 3 and twice 12, and sigmoid and layernorm; two runs each
+    assert len(first_runs("ocr", "adam")) == 2 * (2 + 4 * (75 + 24) + 2 * (18 + 3))
+
+
+def test_before_there_is_a_choice_alpha_is_one() -> None:
+    recipe = tables.setting("ocr", "marginal", "offline", known={})
+    assert (recipe.alpha, recipe.learning_rates) == (1.0, (1e-3,))
+
+
+def tuning_records(rule: Any, setting: Setting, which: Iterable[tuple[int, int]] = ((0, 0), (0, 4))) -> list[Record]:
+    """Of every point of the grid; the rule gives validation accuracy in percent."""
+    return [
+        record(replace(point, seed=seed, fold=fold), 50.0, valid=rule(point, fold) / 100)
+        for point in tuning.grid(setting, BASE)
+        for seed, fold in which
+    ]
+
+
+OFFLINE = Setting("ocr", "default", "adam", "marginal", "offline")
+
+
+def test_the_choice_is_the_point_with_the_best_mean_on_validation_examples() -> None:
+    """At rate 0.01 alpha 2 has 96 and 98, alpha 4 has 99 and 94; everything else is lower."""
+    values = {(2.0, 0): 96.0, (2.0, 4): 98.0, (4.0, 0): 99.0, (4.0, 4): 94.0}
+    rule = lambda one, fold: values.get((one.alpha, fold), 90.0) if one.learning_rates == (1e-2,) else 90.0  # noqa: E731
+    found = choices_from(tuning_records(rule, OFFLINE), "ocr")
+    assert found == {
+        OFFLINE.key: {
+            "chosen": {"learning_rates": (0.01,), "alpha": 2.0, "weight": 0.1},
+            "valid": 0.97, "runs": 2, "tried": 12, "worst": 0.9,
+        }
+    }  # fmt: skip
+    read = json.loads(to_text(found))
+    recipe = tables.setting("ocr", "marginal", "offline", known=read)
+    assert recipe == replace(BASE, scheme="offline", learning_rates=(0.01,), alpha=2.0)
+
+
+def test_the_test_examples_have_no_say() -> None:
+    rule = lambda one, fold: 97.0 if one.alpha == 2.0 else 96.0  # noqa: E731
+    found = [replace(kept, test=1.0 - kept.valid) for kept in tuning_records(rule, OFFLINE)]
+    assert choices_from(found, "ocr")[OFFLINE.key]["chosen"]["alpha"] == 2.0
+
+
+def test_a_point_that_failed_counts_as_nothing() -> None:
+    found = tuning_records(lambda one, fold: 97.0 if one.alpha == 2.0 else 96.0, OFFLINE)
+    spoilt = [replace(kept, failed="diverged", valid=math.nan) if kept.recipe.alpha == 2.0 else kept for kept in found]
+    assert choices_from(spoilt, "ocr")[OFFLINE.key]["chosen"]["alpha"] == 0.5
+
+
+def test_runs_of_the_tables_have_no_say_in_the_choice() -> None:
+    """The chosen point has been run 72 times, with worse luck: it stays the choice."""
+    rule = lambda one, fold: 97.0 if one.alpha == 2.0 else 96.0  # noqa: E731
+    found = tuning_records(rule, OFFLINE)
+    best = next(kept.recipe for kept in found if kept.recipe.alpha == 2.0)
+    later = [record(one, 90.0) for one in tables.runs(best) if one not in {kept.recipe for kept in found}]
+    assert choices_from([*found, *later], "ocr") == choices_from(found, "ocr")
+
+
+def test_a_grid_that_was_not_run_to_the_end_gives_no_choice() -> None:
+    found = tuning_records(lambda one, fold: 90.0 + one.alpha, OFFLINE)
+    cut = [kept for kept in found if not (kept.recipe.alpha == 4.0 and kept.recipe.fold == 4)]
+    assert choices_from(cut, "ocr") == {}
+
+
+def test_the_best_points_are_run_again_and_those_runs_decide() -> None:
+    """By the first two runs alpha 4 is best, then 2 and 1; over six, it is 1."""
+    first = tuning_records(lambda one, fold: 90.0 + one.alpha if one.learning_rates == (1e-2,) else 80.0, OFFLINE)
+    wanted = [recipe for recipe in final_runs("ocr", "adam", first) if recipe.optimizer == "adam"]
+    assert {recipe.alpha for recipe in wanted} == {4.0, 2.0, 1.0}
+    assert len(wanted) == len(set(wanted)) == 3 * 6
+    known = {kept.recipe for kept in first}
+    later = [
+        record(recipe, 50.0, valid=0.95 if recipe.alpha == 1.0 else 0.75) for recipe in wanted if recipe not in known
+    ]
+    choice = choices_from([*first, *later], "ocr")[OFFLINE.key]
+    assert (choice["chosen"]["alpha"], choice["runs"], choice["tried"]) == (1.0, 6, 12)
+    assert choice["valid"] == pytest.approx((2 * 0.91 + 4 * 0.95) / 6, abs=1e-5)
+    some = choices_from([*first, *later[:-1]], "ocr")[OFFLINE.key]
+    assert (some["chosen"]["alpha"], some["runs"]) == (4.0, 2)
+
+
+def test_a_point_that_came_to_nothing_once_gives_way_to_the_next_best() -> None:
+    """Alpha 4 is best by its first runs; one of the tables' runs of it ended at 8 %."""
+    first = tuning_records(lambda one, fold: 90.0 + one.alpha if one.learning_rates == (1e-2,) else 80.0, OFFLINE)
+    best = next(kept.recipe for kept in first if kept.recipe.alpha == 4.0 and kept.recipe.learning_rates == (1e-2,))
+    well = record(replace(best, seed=5, fold=7), 50.0, valid=0.9)
+    assert choices_from([*first, well], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 4.0
+    for lost in (replace(well, valid=0.08), replace(well, failed="diverged", valid=math.nan)):
+        assert choices_from([*first, lost], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 2.0
+        assert {recipe.alpha for recipe in final_runs("ocr", "adam", [*first, lost])} == {2.0, 1.0, 0.5}
+
+
+def test_a_rate_at_which_two_points_lost_a_run_gives_way_altogether() -> None:
+    """Alphas 4 and 2 were run for a table, and each lost one run of 72. Alpha 1 at their rate is then not chosen."""
+    first = tuning_records(lambda one, fold: (90.0 if one.learning_rates == (1e-2,) else 80.0) + one.alpha, OFFLINE)
+    known = {kept.recipe for kept in first}
+    lost = {}
+    for alpha in (4.0, 2.0):
+        point = next(one for one in known if one.alpha == alpha and one.learning_rates == (1e-2,))
+        rest = [one for one in tables.runs(point) if one not in known]
+        lost[alpha] = [record(one, 90.0, valid=0.08 if one == rest[-1] else 0.9) for one in rest]
+    chosen = lambda later: choices_from([*first, *later], "ocr")[OFFLINE.key]["chosen"]  # noqa: E731
+    once = chosen([*lost[4.0], lost[2.0][-1]])
+    assert (once["learning_rates"], once["alpha"]) == ((1e-2,), 1.0)
+    twice = chosen([*lost[4.0], *lost[2.0]])
+    assert twice["learning_rates"] != (1e-2,)
+    assert twice["alpha"] == 4.0
+
+
+def test_where_every_point_lost_a_run_all_runs_decide() -> None:
+    """Alpha 4 is best by its first runs, but loses two of three; alpha 0.5 loses one of 72."""
+    first = tuning_records(lambda one, fold: 80.0 + one.alpha, OFFLINE)
+    known = {kept.recipe for kept in first}
+    later = []
+    for point in {replace(one, seed=0, fold=0) for one in known}:
+        mild = point.alpha == 0.5 and point.learning_rates == (1e-3,)
+        rest = [one for one in tables.runs(point) if one not in known]
+        later += [record(one, 80.0, valid=0.0 if i == 0 or (i % 3 and not mild) else 0.8) for i, one in enumerate(rest)]
+    choice = choices_from([*first, *later], "ocr")[OFFLINE.key]["chosen"]
+    assert (choice["learning_rates"], choice["alpha"]) == ((1e-3,), 0.5)
+    assert {recipe.alpha for recipe in final_runs("ocr", "adam", [*first, *later])} == {0.5}
+
+
+def test_settings_do_not_mix() -> None:
+    """The same rates and factors of another objective, net or scheme are not this setting's."""
+    others = [replace(OFFLINE, objective="margin"), replace(OFFLINE, optimizer="sgd")]
+    found = [kept for other in others for kept in tuning_records(lambda one, fold: 99.0, other)]
+    assert set(choices_from(found, "ocr")) == {other.key for other in others}
+
+
+def test_the_file_of_choices_is_read_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = choices_from(tuning_records(lambda one, fold: 90.0 + one.alpha, OFFLINE), "ocr")
+    monkeypatch.setattr(tuning, "choices", lambda: json.loads(to_text(known)))
+    assert tables.setting("ocr", "marginal", "offline") == tables.setting("ocr", "marginal", "offline", known=known)
+    assert tables.setting("ocr", "marginal", "offline").alpha == 4.0
+
+
+@pytest.mark.parametrize(("task", "net"), [("ocr", "sigmoid"), ("chunking", "bilstm"), ("horses", "w16-128")])
+def test_every_setting_has_a_recipe_before_anything_is_chosen(task: str, net: str) -> None:
+    """`equipoise train` asks for any of them."""
+    for optimizer, scheme, one in itertools.product(OPTIMIZERS, SCHEMES, ("default", net)):
+        recipe = tables.setting(task, "marginal", scheme, optimizer, known={}, net=one)
+        assert (recipe.net, recipe.scheme, recipe.optimizer) == (one, scheme, optimizer)
+        assert len(recipe.learning_rates) == (3 if scheme == "stage" else 1)
+
+
+def test_a_recipe_of_another_task_has_no_folds() -> None:
+    with pytest.raises(KeyError):
+        tables.runs(Recipe("nothing"))

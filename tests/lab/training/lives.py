@@ -1,0 +1,52 @@
+"""A training that can be killed: run in a process of its own, it writes what it has found to files."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lab.training.tiny import Tiny, recipe
+
+from equipoise.lab import tasks
+from equipoise.lab.training import Run, tensors, train
+
+RECIPES = [
+    replace(one, batch_size=50)
+    for one in (
+        recipe(max_epochs=2),
+        recipe(scheme="stage", max_epochs=1),
+        recipe(scheme="stage", objective="margin", max_epochs=1),
+        recipe(scheme="online", max_epochs=3),
+        recipe(scheme="learned", seed=1, max_epochs=1, fold=2),
+        recipe(optimizer="sgd", scheme="offline", max_epochs=1),
+        recipe(optimizer="sgd", learning_rates=(1e38,), max_epochs=1),  # breaks down
+    )
+]
+
+
+def told(run: Run) -> str:
+    """All that a run says, but for the time it took."""
+    fields: dict[str, Any] = asdict(run)
+    fields.pop("seconds")
+    for epoch in fields["history"]:
+        epoch.pop("seconds")
+    return json.dumps(fields)
+
+
+def live(folder: Path, times: int = 1) -> None:
+    """Train all, so many times as long, with a checkpoint; put each run and its parameters in the folder."""
+    torch.set_num_threads(1)
+    tasks.TASKS["tiny"] = Tiny
+    recipes = [replace(one, max_epochs=times * one.max_epochs) for one in RECIPES]
+
+    def done(run: Run, parameters: dict[str, torch.Tensor]) -> None:
+        tensors.save(folder / f"{recipes.index(run.recipe)}.done", parameters, told(run))
+
+    runs = train(recipes, stack_size=2, checkpoint=folder / "checkpoint", done=done)
+    (folder / "runs").write_text("\n".join(map(told, runs)))
+
+
+def found(folder: Path) -> dict[str, bytes]:
+    """The files that a life has left, by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,0 +1,137 @@
+"""The independent truth of the engine: what one would write for one model, with torch.optim and ChainCRF, no replicas.
+
+Only where the random numbers come from is taken from the engine.
+"""
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from lab.training.tiny import FEATURES, HIDDEN, LABELS, LONGEST, Tiny
+from torch import Tensor, nn
+
+from equipoise import ChainCRF, scaling
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.training.replica import Replica
+
+RULES = {"likelihood": "map", "margin": "map", "marginal": "marginal", "mean_field": "mean_field"}
+
+
+def method(recipe: Recipe) -> scaling.Scaling:
+    return {
+        "online": lambda: scaling.Online(subset=recipe.subset, alpha=recipe.alpha),
+        "offline": lambda: scaling.Offline(recipe.alpha),
+        "offline_reg": lambda: scaling.Regularized(recipe.alpha, recipe.weight),
+        "temperature": lambda: scaling.Temperature(recipe.alpha, recipe.normalize),
+        "learned": lambda: scaling.Learned(recipe.speed, recipe.start),
+    }.get(recipe.scheme, lambda: scaling.Fixed(recipe.alpha))()
+
+
+@dataclass
+class Plain:
+    """One model in training. `history` has (phase, loss, valid, ratio, alpha, learning rate) for each epoch."""
+
+    recipe: Recipe
+    history: list[tuple[float, ...]] = field(default_factory=list)
+    valid: float = float("nan")
+
+    def __post_init__(self) -> None:
+        self.task = Tiny()
+        self.net = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, LABELS))
+        self.crf = ChainCRF(LABELS, method(self.recipe))
+        self.modules = nn.ModuleDict({"net": self.net, "crf": self.crf})
+        start = self.task.init(self.random("init"))
+        self.net.load_state_dict({k.removeprefix("unary."): x for k, x in start.items() if k.startswith("unary.")})
+        with torch.no_grad():
+            self.crf.pairwise.copy_(start["pairwise.matrix"])
+        self.train, self.validation, self.test = self.task.split(self.recipe.fold, self.recipe.seed)
+
+    def random(self, purpose: str) -> torch.Generator:
+        return Replica(self.recipe).generator(purpose)
+
+    def run(self) -> "Plain":
+        rates, objective = self.recipe.learning_rates, self.recipe.objective
+        if self.recipe.scheme == "stage":
+            self.phase(0, "unary", [self.net], rates[0])
+            self.phase(1, objective, [self.crf], rates[1])
+            self.phase(2, objective, [self.net, self.crf], rates[2])
+        elif self.recipe.scheme == "unary":
+            self.phase(0, "unary", [self.net], rates[0])
+        else:
+            self.phase(0, objective, [self.net, self.crf], rates[0])
+        return self
+
+    def phase(self, number: int, objective: str, trained: list[nn.Module], rate: float) -> None:
+        recipe = self.recipe
+        rule = {
+            "adam": lambda x: torch.optim.Adam(x, lr=rate),
+            "sgd": lambda x: torch.optim.SGD(x, lr=rate, momentum=recipe.momentum),
+            "rmsprop": lambda x: torch.optim.RMSprop(x, lr=rate),
+        }[recipe.optimizer]
+        named = [pair for part in trained for pair in part.named_parameters()]
+        scales = [x for name, x in named if name.startswith("scaling.")]
+        decaying = [x for name, x in named if not name.startswith("scaling.")]
+        optimizer = rule(decaying)
+        share = 0.1 if recipe.optimizer == "sgd" else 1.0
+        of_scales = torch.optim.Adam(scales, lr=share * rate) if scales else None
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            optimizer, "max", 0.1, recipe.plateau - 1, recipe.threshold, "abs", eps=0.0
+        )
+        gain, waited, self.valid, best = float("-inf"), 0, float("-inf"), self.modules.state_dict()
+        for epoch in range(recipe.max_epochs):
+            used = optimizer.param_groups[0]["lr"]
+            order = self.train[torch.randperm(len(self.train), generator=self.random(f"order/{number}/{epoch}"))]
+            losses = []
+            for batch in order.split(recipe.batch_size):
+                self.modules.zero_grad()
+                loss = self.loss(batch, objective)
+                loss.backward()
+                with torch.no_grad():
+                    for x in decaying:
+                        x *= 1 - used * recipe.weight_decay
+                optimizer.step()
+                if of_scales is not None:
+                    of_scales.param_groups[0]["lr"] = share * used
+                    of_scales.step()
+                losses.append(float(loss.detach()))
+            if isinstance(self.crf.scaling, scaling.Online):
+                subset = torch.randperm(len(self.train), generator=self.random(f"subset/{number}/{epoch}"))
+                examples = self.train[subset[: recipe.subset]]
+                self.crf.rebalance([self.scored(examples)], objective=objective)
+            now = self.metric(self.validation, objective)
+            unary, _, mask = self.scored(self.validation)
+            ratio, alpha = float(self.crf.balance(unary, mask)), float(self.crf.scaling.alpha)
+            self.history.append((number, sum(losses) / len(losses), now, ratio, alpha, used))
+            if now > self.valid:
+                self.valid, best = now, copy.deepcopy(self.modules.state_dict())
+            scheduler.step(now)
+            gain, waited = (now, 0) if now > gain + recipe.threshold else (gain, waited + 1)
+            if waited >= recipe.stop:
+                break
+        self.modules.load_state_dict(best)
+
+    def scored(self, examples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mask = torch.arange(LONGEST) < self.task.lengths[examples][:, None]
+        return self.net(self.task.features[examples]).detach(), self.task.labels[examples], mask
+
+    def loss(self, examples: Tensor, objective: str) -> Tensor:
+        unary = self.net(self.task.features[examples])
+        _, labels, mask = self.scored(examples)
+        if objective != "unary":
+            return self.crf.loss(unary, labels, mask, objective=objective)
+        scores = float(self.crf.scaling.alpha) * unary
+        each = nn.functional.cross_entropy(scores.transpose(1, 2), labels, reduction="none") * mask
+        return (each.sum(1) / mask.sum(1)).mean()
+
+    def metric(self, examples: Tensor, objective: str) -> float:
+        unary, labels, mask = self.scored(examples)
+        found = unary.argmax(-1) if objective == "unary" else self.crf.decode(unary, mask, RULES[objective])
+        return float((((found == labels) & mask).sum(1) / mask.sum(1)).mean())
+
+    def last_objective(self) -> str:
+        return "unary" if self.recipe.scheme == "unary" else self.recipe.objective
+
+    def parameters(self) -> dict[str, Tensor]:
+        named = {f"unary.{name}": x for name, x in self.net.state_dict().items()}
+        named |= {"pairwise.matrix": self.crf.pairwise.detach()}
+        return named | {f"scaling.{name}": x.detach() for name, x in self.crf.scaling.named_parameters()}

@@ -1,0 +1,251 @@
+"""A training that was killed goes on as if nothing had happened; a file that is not its own it leaves alone."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from lab.training import lives
+from lab.training.lives import RECIPES, found, live, told
+from lab.training.tiny import recipe
+
+from equipoise.lab.training import BadFileError, Recipe, tensors, train
+from equipoise.lab.training.replica import Replica
+
+
+class StopError(Exception):
+    """As good as a kill: nothing after it is run."""
+
+
+def interrupted(recipes: list[Recipe], path: Path, epochs: int, **options) -> None:
+    """Train with a checkpoint, and break off after so many epochs."""
+    left = epochs
+
+    def watch(replicas: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise StopError
+
+    with pytest.raises(StopError):
+        train(recipes, checkpoint=path, watch=watch, **options)
+    assert path.exists()
+
+
+def test_every_file_ever_written_leads_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill leaves the file that was written last: each is a place to go on from, and so is the next one written."""
+    written: list[bytes] = []
+    save = tensors.save
+
+    def kept(path: Path, named: dict, text: str) -> None:
+        save(path, named, text)
+        if path.name == "checkpoint":
+            written.append(path.read_bytes())
+
+    monkeypatch.setattr(tensors, "save", kept)
+    live(tmp_path / "whole")
+    want = found(tmp_path / "whole")
+    assert want.keys() == {"runs", *(f"{i}.done" for i in range(len(RECIPES)))}
+    first = list(written)
+    assert len(first) > 8
+    for i, data in enumerate(first):
+        for again in (False, True):
+            folder = tmp_path / f"{i}{again}"
+            folder.mkdir()
+            (folder / "checkpoint").write_bytes(data)
+            written.clear()
+            live(folder)
+            got = found(folder)
+            assert got["runs"] == want["runs"], i
+            assert all(want[name] == content for name, content in got.items())
+            if not written:
+                break
+            data = written[0]
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    """Really killed, by SIGKILL, wherever it happens to be, and started again until it is through."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "equipoise.lab.training"])
+
+    def start(folder: Path) -> multiprocessing.process.BaseProcess:
+        process = context.Process(target=lives.live, args=(folder, 4))
+        process.start()
+        return process
+
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    for _ in range(2):  # the first also starts the server
+        begin = time.monotonic()
+        process = start(whole)
+        process.join()
+        assert process.exitcode == 0
+    takes = time.monotonic() - begin
+    kills, chance = 0, random.Random(0)
+    for life in range(60):  # each may last a little longer, so that a machine grown slow gets through
+        process = start(pieces)
+        process.join(chance.uniform(0.05, 0.3) * takes * (1 + life / 10))
+        if process.exitcode is None:
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            kills += process.exitcode == -signal.SIGKILL
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    assert kills >= 2
+    assert process.exitcode == 0
+    got = {name: data for name, data in found(pieces).items() if not name.endswith(".part")}
+    assert got == found(whole)
+
+
+def test_it_goes_on_and_does_not_start_anew(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    recipes = [recipe(max_epochs=4)]
+    interrupted(recipes, path, 3)
+    epochs = 0
+
+    def watch(replicas: object) -> None:
+        nonlocal epochs
+        epochs += 1
+
+    (run,) = train(recipes, checkpoint=path, watch=watch)
+    assert epochs == 1
+    assert told(run) == told(train(recipes)[0])
+    assert not path.exists()
+
+
+def test_runs_that_are_finished_are_not_told_again(tmp_path: Path) -> None:
+    path, seen = tmp_path / "checkpoint", []
+    recipes = [recipe(max_epochs=1), recipe(max_epochs=3, seed=1)]
+    interrupted(recipes, path, 3, stack_size=1, done=lambda run, parameters: seen.append(run.recipe))
+    runs = train(recipes, checkpoint=path, stack_size=1, done=lambda run, parameters: seen.append(run.recipe))
+    assert seen == recipes
+    assert [told(run) for run in runs] == [told(run) for run in train(recipes, stack_size=1)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 3)])
+def test_with_another_stack_size(tmp_path: Path, before: int, after: int) -> None:
+    path = tmp_path / "checkpoint"
+    recipes = [recipe(max_epochs=3, seed=seed) for seed in range(5)]
+    interrupted(recipes, path, 2, stack_size=before)
+    runs = train(recipes, checkpoint=path, stack_size=after)
+    assert [run.epochs for run in runs] == [3] * 5
+    for run, want in zip(runs, train(recipes), strict=True):
+        assert run.test == pytest.approx(want.test, abs=0.02)
+
+
+def test_it_is_written_no_more_often_than_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, save = 0, tensors.save
+
+    def counted(*args: object) -> None:
+        nonlocal count
+        count += 1
+        save(*args)
+
+    monkeypatch.setattr(tensors, "save", counted)
+    train([recipe(max_epochs=6)], checkpoint=tmp_path / "a")
+    often = count
+    assert often >= 6
+    train([recipe(max_epochs=6)], checkpoint=tmp_path / "b", checkpoint_seconds=1e6)
+    assert count - often <= 2
+    assert not list(tmp_path.iterdir())
+
+
+BROKEN = {
+    "empty": lambda data: b"",
+    "cut short": lambda data: data[: len(data) // 2],
+    "cut by one": lambda data: data[:-1],
+    "a text": lambda data: b"these are my notes, please keep them",
+    "zeros": lambda data: bytes(len(data)),
+    "damaged header": lambda data: data[:20] + b"\xff" + data[21:],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "checkpoint"
+    interrupted([recipe()], path, 2)
+    data = BROKEN[name](path.read_bytes())
+    path.write_bytes(data)
+    with pytest.raises(BadFileError, match="checkpoint") as caught:
+        train([recipe()], checkpoint=path)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == data
+    assert [x.name for x in tmp_path.iterdir()] == ["checkpoint"]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[recipe(seed=1)], [recipe(), recipe(seed=1)], [recipe(max_epochs=9)], []],
+    ids=["another", "more", "changed", "none"],
+)
+def test_a_file_of_other_recipes_is_refused_and_left_alone(tmp_path: Path, others: list[Recipe]) -> None:
+    path = tmp_path / "checkpoint"
+    interrupted([recipe()], path, 2)
+    data = path.read_bytes()
+    with pytest.raises(BadFileError, match="is of other recipes than these: choose another file, or remove it"):
+        train(others, checkpoint=path)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda known: known | {"format": "equipoise training 99"},
+        lambda known: [known],
+        lambda known: {k: v for k, v in known.items() if k != "format"},
+        lambda known: {k: v for k, v in known.items() if k != "replicas"},
+        lambda known: {k: v for k, v in known.items() if k != "runs"},
+        lambda known: {k: v for k, v in known.items() if k != "members"},
+        lambda known: known | {"runs": [1]},
+        lambda known: known | {"replicas": [1]},
+        lambda known: known | {"replicas": [known["replicas"][0] | {"plateau": {"wrong": 1}}]},
+        lambda known: known | {"replicas": [known["replicas"][0] | {"history": [{}]}]},
+        lambda known: known | {"replicas": [known["replicas"][0] | {"recipe": {"task": "tiny"}}]},
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused_and_left_alone(tmp_path: Path, change) -> None:
+    path = tmp_path / "checkpoint"
+    interrupted([recipe()], path, 2)
+    named, text = tensors.load(path)
+    tensors.save(path, named, json.dumps(change(json.loads(text))))
+    data = path.read_bytes()
+    with pytest.raises(BadFileError, match="checkpoint"):
+        train([recipe()], checkpoint=path)
+    assert path.read_bytes() == data
+
+
+def test_a_file_of_another_net_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    interrupted([recipe()], path, 2)
+    named, text = tensors.load(path)
+    for name in list(named):
+        if name.endswith("unary.0.bias"):
+            named[name] = named[name][:, :3]
+    tensors.save(path, named, text)
+    data = path.read_bytes()
+    with pytest.raises(BadFileError, match="another net"):
+        train([recipe()], checkpoint=path)
+    assert path.read_bytes() == data
+
+
+def test_what_is_written_can_be_read_by_anyone(tmp_path: Path) -> None:
+    """Tensors and JSON, and nothing that could run."""
+    path = tmp_path / "checkpoint"
+    recipes = [recipe(), recipe(scheme="stage")]
+    interrupted(recipes, path, 2)
+    named, text = tensors.load(path)
+    known = json.loads(text)
+    assert [Recipe.from_json(x["recipe"]) for x in known["replicas"]] == recipes
+    assert [len(x["history"]) for x in known["replicas"]] == [2, 2]
+    assert named["stack/parameters/pairwise.matrix"].shape == (2, 5, 5)
+    assert b"pickle" not in path.read_bytes()
+
+
+def test_a_replica_is_json_and_back() -> None:
+    replica = Replica(recipe(scheme="stage"))
+    assert Replica.from_json(json.loads(json.dumps(replica.to_json()))) == replica

@@ -1,0 +1,309 @@
+"""Horses in the engine: a run is that of a plain loop over plain modules, and does not notice its company."""
+
+import copy
+import itertools
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import torch
+from lab.nets.plain_unet import PlainUNet
+from lab.tasks.herd import write
+from torch import Tensor, nn
+
+from equipoise import GaussianCRF, scaling
+from equipoise.lab import tasks
+from equipoise.lab.recipe import SCHEMES, Recipe
+from equipoise.lab.tasks.horses import Horses, iou
+from equipoise.lab.tasks.task import Batch, Parameters, Split
+from equipoise.lab.training import Model, Run, train
+from equipoise.lab.training.replica import Replica
+
+NET = "w2-16-d2"
+
+
+class FewHorses(Horses):
+    """Training sets of 22, 26 and 30 pictures, so that replicas in company have different numbers of batches."""
+
+    def split(self, fold: int, seed: int) -> Split:
+        train, valid, test = super().split(fold, seed)
+        return Split(torch.cat([train[:11], train[-11 - 4 * fold :]]), valid[:7], test[:9])
+
+
+@pytest.fixture(autouse=True)
+def _herd(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp() / "herd"
+    if not folder.exists():
+        write(folder)
+    monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
+    monkeypatch.setitem(tasks.TASKS, "horses", FewHorses)
+
+
+def recipe(**changes) -> Recipe:
+    rates = (0.01, 0.02, 0.005) if changes.get("scheme") == "stage" else (0.01,)
+    usual = {"net": NET, "batch_size": 8, "subset": 10, "max_epochs": 2, "learning_rates": rates}
+    return Recipe("horses", **(usual | changes))
+
+
+@dataclass
+class Plain:
+    """One model in training: two modules, a `GaussianCRF`, `torch.optim`, and batches filled up by hand."""
+
+    recipe: Recipe
+    history: list[tuple[float, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        recipe = self.recipe
+        self.task = FewHorses(recipe.net)
+        wanted = self.task.wanted
+        start = self.task.init(Replica(recipe).generator("init"))
+        self.nets = nn.ModuleDict()
+        for part, labels in (("unary", 2), ("pairwise", 0)):
+            own = {name.removeprefix(f"{part}."): x for name, x in start.items() if name.startswith(f"{part}.")}
+            self.nets[part] = PlainUNet(wanted.width, wanted.depth, labels).take(own)
+        method: scaling.Scaling = {
+            "online": lambda: scaling.Online(subset=recipe.subset),
+            "offline": lambda: scaling.Offline(recipe.alpha),
+            "offline_reg": lambda: scaling.Regularized(recipe.alpha, recipe.weight),
+            "learned": lambda: scaling.Learned(recipe.speed, recipe.start),
+        }.get(recipe.scheme, lambda: scaling.Fixed(recipe.alpha))()
+        self.crf = GaussianCRF(
+            2, wanted.ridge, method, definite=wanted.definite, share=wanted.share, learn_share=wanted.learned
+        )
+        self.modules = nn.ModuleDict({"nets": self.nets, "crf": self.crf})
+        self.train, self.valid, self.test = self.task.split(recipe.fold, recipe.seed)
+
+    def run(self) -> "Plain":
+        rates = self.recipe.learning_rates
+        if self.recipe.scheme == "unary":
+            self.phase(0, True, ["unary"], rates[0])
+        elif self.recipe.scheme == "stage":
+            self.phase(0, True, ["unary"], rates[0])
+            self.phase(1, False, ["pairwise", "crf"], rates[1])
+            self.phase(2, False, ["unary", "pairwise", "crf"], rates[2])
+        else:
+            self.phase(0, False, ["unary", "pairwise", "crf"], rates[0])
+        return self
+
+    def phase(self, number: int, alone: bool, trained: list[str], rate: float) -> None:
+        parts = [self.crf if name == "crf" else self.nets[name] for name in trained]
+        optimizer = torch.optim.Adam([x for part in parts for x in part.parameters()], lr=rate)
+        best, kept = -1.0, None
+        for epoch in range(self.recipe.max_epochs):
+            generator = Replica(self.recipe).generator(f"order/{number}/{epoch}")
+            losses = []
+            for batch in self.train[torch.randperm(len(self.train), generator=generator)].split(8):
+                for name, net in self.nets.items():
+                    net.train(name in trained)
+                optimizer.zero_grad()
+                loss = self.loss(batch, alone)
+                loss.backward()
+                optimizer.step()
+                losses.append(float(loss.detach()))
+            self.nets.eval()
+            if self.recipe.scheme == "online":
+                generator = Replica(self.recipe).generator(f"subset/{number}/{epoch}")
+                subset = self.train[torch.randperm(len(self.train), generator=generator)[: self.recipe.subset]]
+                with torch.no_grad():
+                    self.crf.rebalance([(*self.scores(subset), self.task.masks[subset].long())])
+            now, alpha = self.metric(self.valid, alone), float(self.crf.scaling.alpha)
+            with torch.no_grad():
+                ratio = float(self.crf.balance(*self.scores(self.valid)))
+            self.history.append((number, sum(losses) / len(losses), now, ratio, alpha, rate))
+            if now > best:
+                best, kept = now, copy.deepcopy(self.modules.state_dict())
+        assert kept is not None
+        self.modules.load_state_dict(kept)
+        self.nets.eval()
+
+    def scores(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        images = self.task.images[numbers]
+        return self.nets["unary"](images), self.nets["pairwise"](images)
+
+    def loss(self, batch: Tensor, alone: bool) -> Tensor:
+        n = len(batch)
+        filled = batch[torch.arange(8) % n]  # batch norm sees these once more, the loss does not
+        images, labels = self.task.images[filled], self.task.masks[batch].long()
+        unary = self.nets["unary"](images)[:n]
+        if alone:
+            return nn.functional.cross_entropy(unary, labels)
+        return self.crf.loss(unary, self.nets["pairwise"](images)[:n], labels)
+
+    @torch.no_grad()
+    def metric(self, numbers: Tensor, alone: bool) -> float:
+        unary, embeddings = self.scores(numbers)
+        labels = unary.argmax(1) if alone else self.crf.decode(unary, embeddings)
+        return float(iou(labels > 0, self.task.masks[numbers] > 0).mean())
+
+    def parameters(self) -> Parameters:
+        named = {f"{part}.{name}": x for part, net in self.nets.items() for name, x in net.named("data").items()}
+        named |= {f"statistics.{p}.{name}": x for p, net in self.nets.items() for name, x in net.statistics().items()}
+        if self.task.wanted.learned:
+            named["pairwise.share"] = self.crf.share_logit.data
+        return named
+
+
+def results(recipes: list[Recipe], **options) -> tuple[list[Run], list[Parameters]]:
+    kept: list[tuple[Run, Parameters]] = []
+    runs = train(recipes, done=lambda run, parameters: kept.append((run, parameters)), **options)
+    return runs, [next(parameters for run, parameters in kept if run is wanted) for wanted in runs]
+
+
+def lines(run: Run) -> list[tuple[float, ...]]:
+    return [(x.phase, x.loss, x.valid, x.ratio, x.alpha, x.learning_rate) for x in run.history]
+
+
+@pytest.mark.usefixtures("_double")
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *[recipe(scheme=scheme) for scheme in ("joint", "stage", "online", "offline", "offline_reg", "learned")],
+        recipe(scheme="offline", alpha=4.0, fold=1),
+        recipe(net=f"{NET}+normalized+share0.9+ridge2"),
+        recipe(net=f"{NET}+share0.3+learned", seed=1),
+    ],
+    ids=lambda one: f"{one.scheme}-{one.net}",
+)
+def test_one_run_equals_a_plain_loop(wanted: Recipe) -> None:
+    """With a last batch that is not full. The ratio of a net that trains alone says nothing, as nothing moves W."""
+    (run,), (parameters,) = results([wanted])
+    plain = Plain(wanted).run()
+    assert run.failed is None
+    got, want = ([(*line[:3], *line[4:]) for line in history] for history in (lines(run), plain.history))
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close([x[3] for x in lines(run)], [x[3] for x in plain.history], rtol=1e-5, atol=1e-6)
+    assert run.test == pytest.approx(plain.metric(plain.test, alone=False), abs=1e-6)
+    for name, x in plain.parameters().items():
+        torch.testing.assert_close(parameters[name], x, rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
+
+
+COMPANY = [
+    *[recipe(scheme=scheme, fold=place % 3, seed=place % 2) for place, scheme in enumerate(SCHEMES)],
+    recipe(scheme="joint", fold=2, learning_rates=(0.03,), max_epochs=3),
+    recipe(scheme="unary", fold=2, seed=3, max_epochs=1),
+    recipe(scheme="joint", fold=1, optimizer="sgd"),
+]
+
+
+@pytest.mark.usefixtures("_double")
+def test_a_stack_equals_separate_runs() -> None:
+    """All schemes, training sets of different size, so with fillers and whole batches of them, in one call."""
+    alone = [results([one]) for one in COMPANY]
+    for size in (3, 100):
+        together, parameters = results(COMPANY, stack_size=size)
+        for run, of_run, ((want,), (of_want,)) in zip(together, parameters, alone, strict=True):
+            got, wanted = (
+                [*itertools.chain(*lines(one)), one.test, one.valid, one.train, one.alpha, one.ratio]
+                for one in (run, want)
+            )
+            torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-9, equal_nan=True)
+            assert of_run.keys() == of_want.keys()
+            torch.testing.assert_close(of_run, of_want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.usefixtures("_double")
+def test_a_net_alone_leaves_the_other_as_it_was() -> None:
+    (_,), (parameters,) = results([recipe(scheme="unary")])
+    start = FewHorses(NET).init(Replica(recipe()).generator("init"))
+    moved = {name for name, x in start.items() if not torch.equal(parameters[name], x)}
+    assert moved == {name for name in start if "unary." in name}
+
+
+@pytest.mark.usefixtures("_double")
+def test_the_frozen_net_keeps_its_statistics() -> None:
+    """In the second stage; with a third rate too small to move a number, they move in the third all the same."""
+    (run, stage), (of_alone, of_stage) = results(
+        [recipe(scheme="unary"), recipe(scheme="stage", learning_rates=(0.01, 0.02, 1e-30), max_epochs=2)]
+    )
+    assert [x.phase for x in stage.history] == [0, 0, 1, 1, 2, 2]
+    assert lines(stage)[:2] == lines(run)
+    for name, x in of_alone.items():
+        if name.startswith("unary."):
+            assert torch.equal(x, of_stage[name])
+
+
+def test_one_that_breaks_down_is_marked_and_the_others_go_on() -> None:
+    broken = [recipe(optimizer="sgd", learning_rates=(1e30,)), recipe(net=f"{NET}+checked")]
+    healthy = recipe(optimizer="sgd", seed=1)
+    runs = train([broken[0], healthy, broken[1]])
+    assert "the loss was nan in epoch" in str(runs[0].failed)
+    assert "the loss was nan in epoch 1" in str(runs[2].failed)
+    assert runs[1].failed is None
+    assert runs[1].test == pytest.approx(train([healthy])[0].test, abs=1e-6)
+    assert math.isnan(runs[2].test)
+
+
+def test_it_learns_and_the_file_knows_what_the_run_knew(tmp_path: Path) -> None:
+    wanted = recipe(scheme="joint", max_epochs=25, plateau=25, stop=25, learning_rates=(0.02,), fold=2)
+    (run,), (parameters,) = results([wanted])
+    assert run.history[-1].loss < run.history[0].loss
+    assert run.test > 0.5
+    Model(wanted, parameters).save(tmp_path / "model")
+    model = Model.load(tmp_path / "model")
+    test = model.task.split(wanted.fold, wanted.seed).test
+    assert model.evaluate(test) == pytest.approx(run.test, abs=1e-6)
+    assert model.predict(test).shape == (9, 16, 16)
+
+
+def test_a_checkpoint_in_the_middle_of_it(tmp_path: Path) -> None:
+    """Statistics are part of it: what goes on from it is what would have been."""
+
+    class StoppedError(Exception):
+        pass
+
+    recipes = [recipe(scheme="joint", max_epochs=3), recipe(scheme="stage", max_epochs=1)]
+    want, of_want = results(recipes)
+    for life in range(3):
+
+        def watch(replicas: list[Replica], life: int = life) -> None:
+            if sum(len(replica.history) for replica in replicas) > life:
+                raise StoppedError
+
+        with pytest.raises(StoppedError):
+            train(recipes, checkpoint=tmp_path / "checkpoint", watch=watch)
+    kept = []
+    got = train(recipes, checkpoint=tmp_path / "checkpoint", done=lambda run, x: kept.append((run.recipe, x)))
+    assert [lines(run) for run in got] == [lines(run) for run in want]
+    for one, wanted in zip(recipes, of_want, strict=True):
+        parameters = next(x for key, x in kept if key == one)
+        assert all(torch.equal(x, parameters[name]) for name, x in wanted.items())
+
+
+def test_evaluation_goes_in_portions_that_fit() -> None:
+    """A map of a net of width 16 at 128 x 128 has 2^18 numbers: 256 pictures at once, over all replicas."""
+    assert Horses("w16-128").at_once == 256
+    assert Horses("w8-64").at_once == 2048
+    recipes = [recipe(seed=seed, max_epochs=1) for seed in range(2)]
+    wanted = [run.test for run in train(recipes)]
+
+    class Huge(FewHorses):
+        def __init__(self, *args) -> None:
+            super().__init__(*args)
+            self.at_once = 1
+
+        def batch(self, examples: Tensor, room: int) -> Batch:
+            assert examples.shape[1] <= 32
+            return super().batch(examples, room)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(tasks.TASKS, "horses", Huge)
+        torch.testing.assert_close([run.test for run in train(recipes)], wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-2), ("bfloat16", 0.1)])
+def test_a_gpu_says_the_same(precision: str, tolerance: float) -> None:
+    """The first epoch's loss, from kernels, in a recorded step, with fillers."""
+    recipes = [recipe(scheme=scheme, fold=place % 3, max_epochs=1) for place, scheme in enumerate(SCHEMES)]
+    want = [run.history[0].loss for run in train(recipes)]
+    got = [run.history[0].loss for run in train(recipes, device="cuda", precision=precision)]
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+def test_seeds_share_nothing_but_the_validation_set() -> None:
+    a, b = (Replica(replace(recipe(), seed=seed)) for seed in (0, 1))
+    task = Horses(NET)
+    assert torch.equal(task.split(0, 0).valid, task.split(0, 1).valid)
+    assert not torch.equal(*(task.init(x.generator("init"))["unary.down0.0.weight"] for x in (a, b)))

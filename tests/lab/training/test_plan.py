@@ -1,0 +1,82 @@
+"""Who trains with whom: what a stack must share it shares, and nothing is trained twice."""
+
+import itertools
+from dataclasses import replace
+
+from lab.training.tiny import recipe
+
+from equipoise.lab.recipe import OBJECTIVES, SCHEMES
+from equipoise.lab.training import plan
+from equipoise.lab.training.phases import kind, phases
+
+MIXED = [
+    recipe(scheme=scheme, objective=objective, optimizer=optimizer, seed=seed)
+    for seed in (0, 1)
+    for optimizer in ("adam", "sgd")
+    for scheme in SCHEMES
+    for objective in OBJECTIVES
+]
+
+
+def test_every_recipe_has_one_place_at_each_phase_it_has() -> None:
+    for depth in range(3):
+        placed = [i for company in plan.companies(MIXED, depth) for i in company]
+        assert len(placed) == len(set(placed))
+        spared = set(plan.twins(MIXED)) if depth == 0 else set()
+        assert set(placed) == {i for i, x in enumerate(MIXED) if len(phases(x)) > depth} - spared
+
+
+def test_a_company_shares_what_must_be_shared_and_kinds_lie_side_by_side() -> None:
+    for depth in range(3):
+        for company in plan.companies(MIXED, depth):
+            assert len({(MIXED[i].optimizer, MIXED[i].batch_size, MIXED[i].momentum) for i in company}) == 1
+            trained = {phases(MIXED[i])[depth].trained for i in company}
+            assert trained == {"pairwise"} or "pairwise" not in trained
+            kinds = [kind(MIXED[i], phases(MIXED[i])[depth]) for i in company]
+            changes = sum(a != b for a, b in itertools.pairwise(kinds))
+            assert changes == len(set(kinds)) - 1
+
+
+def test_companies_are_apart_by_what_cannot_be_shared() -> None:
+    base = recipe()
+    others = [replace(base, **{name: value}) for name, value in (("net", "alone"), ("optimizer", "sgd"))]
+    others += [replace(base, batch_size=5), replace(base, momentum=0.1)]
+    assert len(plan.companies([base, *others], 0)) == 5
+    same = [
+        replace(base, seed=7),
+        replace(base, fold=2),
+        replace(base, learning_rates=(1.0,)),
+        replace(base, alpha=9.0),
+    ]
+    same += [replace(base, scheme="learned"), replace(base, objective="margin"), replace(base, max_epochs=99)]
+    assert len(plan.companies([base, *same], 0)) == 1
+
+
+def test_twins_are_all_whose_first_phase_is_the_same_training() -> None:
+    first = {"max_epochs": 5, "seed": 3}
+    recipes = [
+        recipe(scheme="stage", **first, learning_rates=(0.1, 0.2, 0.3)),
+        recipe(scheme="stage", **first, learning_rates=(0.1, 0.5, 0.6), objective="margin"),
+        recipe(scheme="unary", **first, learning_rates=(0.1,)),
+        recipe(scheme="unary", **first, learning_rates=(0.1,), objective="likelihood", subset=3, weight=9.0, speed=2.0),
+        recipe(scheme="joint", **first, learning_rates=(0.1,)),
+        recipe(scheme="joint", **first, learning_rates=(0.1,)),
+    ]
+    assert plan.twins(recipes) == {1: 0, 2: 0, 3: 0}
+    changed = [("learning_rates", (0.2,)), ("seed", 4), ("fold", 1), ("max_epochs", 6), ("plateau", 1), ("stop", 2)]
+    changed += [
+        ("threshold", 0.5),
+        ("weight_decay", 0.1),
+        ("batch_size", 7),
+        ("optimizer", "sgd"),
+        ("momentum", 0.1),
+        ("net", "alone"),
+    ]
+    for name, value in changed:
+        assert plan.twins([recipes[2], replace(recipes[2], **{name: value})]) == {}
+
+
+def test_all_are_tested_by_their_last_phase() -> None:
+    for company in plan.alike(MIXED):
+        assert len({MIXED[i].optimizer for i in company}) == 1
+    assert sorted(i for company in plan.alike(MIXED) for i in company) == list(range(len(MIXED)))

@@ -1,0 +1,70 @@
+"""A recipe is everything that decides a run; a bad one is refused where it is written."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from equipoise.lab.recipe import OBJECTIVES, OPTIMIZERS, SCHEMES, Recipe
+
+
+def test_the_schemes_of_the_paper_and_ours() -> None:
+    assert [*SCHEMES] == ["unary", "stage", "joint", "online", "offline", "offline_reg", "temperature", "learned"]
+    assert set(OBJECTIVES) == {"marginal", "margin", "likelihood", "mean_field"}
+    assert OPTIMIZERS == ("adam", "sgd", "rmsprop")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_json_and_back(scheme: str) -> None:
+    rates = (0.1, 1e-5, 3e-3) if scheme == "stage" else (1 / 3,)
+    recipe = Recipe("ocr", scheme=scheme, learning_rates=rates, alpha=0.1, seed=7, fold=3, normalize=True)
+    again = Recipe.from_json(json.loads(json.dumps(recipe.to_json())))
+    assert again == recipe
+    assert again.key == recipe.key
+    assert hash(again) == hash(recipe)
+
+
+def test_the_key_knows_every_field() -> None:
+    base = Recipe("ocr")
+    changed = {"scheme": "offline", "objective": "margin", "optimizer": "sgd", "learning_rates": (0.5,), "task": "x"}
+    changed |= {"net": "sigmoid", "normalize": True}
+    keys = {base.key}
+    for field in dataclasses.fields(Recipe):
+        value = changed.get(field.name, getattr(base, field.name))
+        value = value if field.name in changed else value + 1
+        keys.add(dataclasses.replace(base, **{field.name: value}).key)
+    assert len(keys) == len(dataclasses.fields(Recipe)) + 1
+
+
+def test_it_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Recipe("ocr").seed = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scheme": "jointly"}, "scheme must be one of unary, stage.*got 'jointly'"),
+        ({"objective": "crf"}, "objective must be one of .*got 'crf'"),
+        ({"optimizer": "lbfgs"}, "optimizer must be one of adam, sgd, rmsprop, got 'lbfgs'"),
+        *[({name: 0}, f"{name} must be positive, got 0") for name in ("alpha", "weight", "threshold", "batch_size")],
+        *[({name: -1}, f"{name} must be positive, got -1") for name in ("subset", "plateau", "stop", "max_epochs")],
+        *[({name: 0.0}, f"{name} must be positive, got 0.0") for name in ("speed", "start")],
+        ({"weight_decay": -0.1}, "weight_decay must not be negative, got -0.1"),
+        ({"alpha": math.nan}, "alpha must be positive, got nan"),
+        ({"learning_rates": ()}, r"joint needs 1 positive learning rate\(s\), got \(\)"),
+        ({"learning_rates": (0.1, 0.1)}, "joint needs 1 positive"),
+        ({"learning_rates": (-0.1,)}, "joint needs 1 positive"),
+        ({"learning_rates": (math.nan,)}, "joint needs 1 positive"),
+        ({"scheme": "stage"}, "stage needs 3 positive"),
+    ],
+)
+def test_bad_recipes(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Recipe("ocr", **fields)
+
+
+def test_fields_that_no_recipe_has() -> None:
+    with pytest.raises(ValueError, match="a recipe has no colour, size"):
+        Recipe.from_json(Recipe("ocr").to_json() | {"size": 1, "colour": 2})

@@ -1,0 +1,62 @@
+"""Steps recorded on a GPU: as many as are needed, and each what it is on the CPU."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.tasks import Parameters
+from equipoise.lab.tasks.ocr import OCR
+from equipoise.lab.training import optimizers
+from equipoise.lab.training.replica import Replica
+from equipoise.lab.training.stack import Stack, scaling_state
+from equipoise.lab.training.steps import Stepper
+
+
+def stack(device: str) -> Stack:
+    replicas = [Replica(Recipe("ocr", seed=seed, batch_size=4)) for seed in range(2)]
+    each: list[Parameters] = []
+    for replica in replicas:
+        drawn = OCR().init(replica.generator("init"))
+        each.append(drawn | scaling_state(replica.recipe))
+    parameters = {name: torch.stack([one[name] for one in each]) for name in each[0]}
+    task, where = OCR(device=device), torch.device(device)
+    return Stack(task, optimizers.make("sgd", 0.9), replicas, parameters, where)
+
+
+def orders() -> list[list[Tensor]]:
+    """Short words, then long ones, then short ones again: three epochs, of which the second needs more room."""
+    by_length = OCR().lengths.argsort(stable=True)
+    return [[some, some.flip(0)] for some in (by_length[:8], by_length[-8:], by_length[8:16])]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_step_is_recorded_when_there_is_no_room_and_replayed_when_there_is() -> None:
+    here, there = stack("cpu"), stack("cuda")
+    plain, recorded = Stepper(here), Stepper(there)
+    graphs = []
+    for epoch in orders():
+        plain.run(epoch)
+        recorded.run(epoch)
+        graphs.append(recorded.graph)
+        assert recorded.mean_losses() == pytest.approx(plain.mean_losses(), rel=1e-3)
+    assert graphs[0] is not graphs[1]
+    assert graphs[1] is graphs[2]
+    assert there.steps.tolist() == here.steps.tolist() == [6, 6]
+    for name, x in here.parameters.items():
+        torch.testing.assert_close(there.parameters[name].cpu(), x, rtol=1e-3, atol=1e-4)
+
+
+def test_on_the_cpu_a_batch_has_just_the_room_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = stack("cpu")
+    rooms: list[int] = []
+    make = both.task.batch
+    monkeypatch.setattr(both.task, "batch", lambda examples, room: rooms.append(room) or make(examples, room))
+    short, long, _ = orders()
+    Stepper(both).run(short)
+    Stepper(both).run(long)
+    assert rooms == [
+        both.task.room(torch.stack(epoch)[:, half]) for epoch in (short, long) for half in ([0, 1, 2, 3], [4, 5, 6, 7])
+    ]
+    assert max(rooms[:2]) < min(rooms[2:])

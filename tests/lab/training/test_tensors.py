@@ -1,0 +1,204 @@
+"""Tensors in a file: any reader of safetensors opens it, a bad one is refused by name, none is ever half written."""
+
+import errno
+import json
+import os
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from equipoise.lab.training import BadFileError
+from equipoise.lab.training.tensors import KINDS, load, save
+
+NUMPY = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+
+
+def several() -> dict[str, Tensor]:
+    named = {str(dtype): (torch.arange(6) % 2).reshape(2, 3).to(dtype) for dtype in KINDS}
+    named |= {"scalar": torch.tensor(1 / 3), "empty": torch.zeros(0, 4), "odd/näme": torch.tensor([True, False, True])}
+    named |= {"across": torch.arange(12.0).reshape(3, 4).T, "part": torch.arange(10)[::3]}
+    named |= {"special": torch.tensor([float("nan"), float("inf"), -0.0, 1e-45])}
+    return named | {"grad": torch.ones(2, requires_grad=True)}
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    save(path, several(), 'a text, "quoted", ü')
+    got, text = load(path)
+    assert text == 'a text, "quoted", ü'
+    assert list(got) == list(several())
+    for name, want in several().items():
+        assert got[name].dtype == want.dtype
+        assert got[name].shape == want.shape
+        assert (
+            got[name].detach().numpy(force=True).tobytes() == want.detach().contiguous().numpy(force=True).tobytes()
+            if want.dtype != torch.bfloat16
+            else torch.equal(got[name], want)
+        )
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_no_tensors_at_all(tmp_path: Path) -> None:
+    save(tmp_path / "file", {}, "{}")
+    assert load(tmp_path / "file") == ({}, "{}")
+
+
+def test_the_format_is_that_of_safetensors(tmp_path: Path) -> None:
+    """Read here by the format's own description: header length, JSON header, bytes at the places it names."""
+    path = tmp_path / "file"
+    save(path, several(), "text")
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    assert size % 8 == 0
+    header = json.loads(data[8 : 8 + size])
+    assert header.pop("__metadata__") == {"equipoise": "text"}
+    stop = 0
+    for name, want in several().items():
+        entry = header.pop(name)
+        assert entry["shape"] == list(want.shape)
+        assert entry["data_offsets"][0] == stop  # no holes
+        start, stop = entry["data_offsets"]
+        if entry["dtype"] in NUMPY:
+            got = np.frombuffer(data[8 + size + start : 8 + size + stop], NUMPY[entry["dtype"]])
+            assert got.tobytes() == want.detach().contiguous().numpy().tobytes()
+    assert not header
+    assert len(data) == 8 + size + stop
+
+
+def test_the_library_of_that_name_reads_and_writes_it(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.torch")
+    plain = {name: x.detach().contiguous() for name, x in several().items()}
+    save(tmp_path / "ours", plain, "text")
+    theirs = library.load_file(tmp_path / "ours")
+    library.save_file(plain, tmp_path / "theirs", metadata={"equipoise": "words"})
+    ours, text = load(tmp_path / "theirs")
+    assert text == "words"
+    for name, want in plain.items():
+        for got in (theirs[name], ours[name]):
+            assert torch.equal(
+                got.nan_to_num(7.0) if name == "special" else got, want.nan_to_num(7.0) if name == "special" else want
+            )
+    library.save_file(plain, tmp_path / "foreign")
+    with pytest.raises(BadFileError, match="was not written by equipoise"):
+        load(tmp_path / "foreign")
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    save(path, {"a": torch.arange(4), "b": torch.ones(3)}, "text")
+    whole = path.read_bytes()
+    body = 8 + struct.unpack("<Q", whole[:8])[0]
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        message = "cut short: [ab] is not all there" if length >= body else "cut short"
+        with pytest.raises(BadFileError, match=f"file.* {message}"):
+            load(path)
+
+
+@given(junk=st.binary(max_size=60))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_junk_is_refused(tmp_path: Path, junk: bytes) -> None:
+    path = tmp_path / "file"
+    for data in (junk, struct.pack("<Q", len(junk)) + junk):
+        path.write_bytes(data)
+        with pytest.raises(BadFileError, match="file"):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        [],
+        1,
+        "text",
+        {"a": 1},
+        {"a": {}},
+        {"__metadata__": 3},
+        {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0]}},
+        {"a": {"dtype": "F32", "shape": [2], "data_offsets": ["0", "8"]}},
+        {"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}},
+        {"a": {"dtype": "F32", "shape": "2", "data_offsets": [0, 8]}},
+        {"a": {"dtype": "C64", "shape": [1], "data_offsets": [0, 8]}},
+        {"a": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}},
+        {"a": {"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]}},
+        {"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}},
+        {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 3]}},
+    ],
+    ids=str,
+)
+def test_a_header_that_lies_is_refused(tmp_path: Path, header: object) -> None:
+    head = json.dumps(header | {"__metadata__": {"equipoise": ""}} if header == {"a": 1} else header).encode()
+    path = tmp_path / "file"
+    path.write_bytes(struct.pack("<Q", len(head)) + head + bytes(8))
+    with pytest.raises(BadFileError):
+        load(path)
+
+
+def test_pickles_are_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    path.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(BadFileError):
+        load(path)
+    torch.save({"a": torch.ones(2)}, path)
+    with pytest.raises(BadFileError):
+        load(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_header_larger_than_memory_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(struct.pack("<Q", 2**62) + bytes(100))
+    with pytest.raises(BadFileError, match="no safetensors file, or cut short"):
+        load(path)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
+    path = tmp_path / "file"
+    if before:
+        save(path, {"a": torch.ones(2)}, "old")
+    calls = 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(path, {"a": torch.zeros(2)}, "new")
+    assert calls == 1  # what is put in place has reached the disk
+    assert os.listdir(tmp_path) == (["file"] if before else [])
+    if before:
+        named, text = load(path)
+        assert text == "old"
+        assert named["a"].tolist() == [1, 1]
+
+
+def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the last moment before it is put in place, the file is still the old one."""
+    path = tmp_path / "file"
+    save(path, {"a": torch.ones(2)}, "old")
+    replace, seen = Path.replace, []
+
+    def watched(self: Path, target: Path) -> Path:
+        seen.append(load(path)[1])
+        seen.append(load(self)[1])
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    save(path, {"a": torch.zeros(2)}, "new")
+    assert seen == ["old", "new"]
+    assert load(path)[1] == "new"
