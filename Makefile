@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make demo` and `make test`. Each sets up .venv by itself the first time.
+# `make demo` and `make test` are all a newcomer needs. Each creates .venv the first time.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/equipoise demo $(ARGS)
 
 test: .venv/ready
-	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --durations=10 $(ARGS)
 
 check: .venv/ready
 	$(BIN)/ruff check .
