@@ -22,15 +22,15 @@ NOTES = {
         "the loss with the factor at 1, and the last layer of the net can take up any factor by itself, so its size is "
         "right already: on 2,000 training words the best factor lay between 0.92 and 1.19 after 1, 2 and 5 epochs at "
         "three learning rates, while the next ones on the paper's grid, 1/2 and 2, had losses 11 to 119 % higher "
-        "(`results/online.json`, made by `benchmarks/online.py`). Started with another factor it keeps that one (the "
+        "(`studies/online.json`, made by `studies/online.py`). Started with another factor it keeps that one (the "
         "figure `online`). So Algorithm 1 does nothing for a net that ends in a linear layer, unless it starts with a "
         "good factor; why it helped in the paper we cannot tell.\n\n"
         "**Mean field**: how many iterations to learn through is not in the paper, and matters. Through ten, which is "
         "near convergence, models fit even their training words worse (97.4 %, where three iterations give 99.0 %); "
-        "the tables use three (`results/mean_field.json`). Updating all letters at once instead of every other one is "
+        "the tables use three (`studies/mean_field.json`). Updating all letters at once instead of every other one is "
         "0.1 better on validation words. What remains of offline's gap is in the answer: asked for the best labelling "
         "instead of mean field's, the same models read 97.1 % of the letters of validation words, not 96.9 (three "
-        "folds, `results/mean_field_answers.json`)."
+        "folds, `studies/mean_field_answers.json`)."
     ),
     "ocr/temperature": (
         "Here one factor for both parts does repair joint training, which the paper denies. With a factor of 4 the "
@@ -84,7 +84,7 @@ NOTES = {
         "differences between schemes.\n\n"
         "**Joint** needs no repair here once its learning rate is right. It hangs on the rate more than the others: "
         "88.4 at 1e-3, 89.4 at 3e-3, 89.7 at 1e-2 (the figure `rates`); 87.9 to 88.3 on validation sentences at 1e-3 "
-        "for nets of 50 to 300 hidden units, and 89.4 to 89.6 at 1e-2 (`benchmarks/hidden_size.py`). The paper's 87.9 "
+        "for nets of 50 to 300 hidden units, and 89.4 to 89.6 at 1e-2 (`studies/hidden_size.py`). The paper's 87.9 "
         "lies between what joint has here at 3e-4 (85.5) and at 1e-3. What a small rate takes from joint it does not "
         "take from the schemes that divide the parts by their sizes: at 1e-4 offline has 87.1 and learned 87.4, joint "
         "84.0. So the paper's gap is there, on the side of small rates, and the remedy is that it does not matter "
@@ -127,7 +127,7 @@ NOTES = {
         "and learned 2.0 above joint; from 1e-3 on none is by more than a point. Offline has the smallest alpha of its "
         "grid, 1, and no smaller one is better: 84.4 on validation pictures with 1, 84.2 with 1/2 and 80.7 with 1/4 "
         "(four seeds of one fold, CPU, float32).\n\n"
-        "**The form of the CRF**, validation IoU, four seeds of one fold (`benchmarks/horses_choices.py`), where the "
+        "**The form of the CRF**, validation IoU, four seeds of one fold (`studies/horses_choices.py`), where the "
         "net alone has 84.1. Joint at 1e-2: sigma_max bounded at half of ridge 84.6 ± 0.7, at a quarter 85.1 ± 0.2, at "
         "three quarters 84.5, at 0.9 83.0, at 0.99 68 ± 10, learned from a half 85.1 ± 0.3, the paper's form as it "
         "stands 78 ± 12. Stage at the rates of the table: 84.3 at a half, 83.8 to 84.2 in all other bounded forms, the "
@@ -147,7 +147,7 @@ NOTES = {
     "horses/unary": (
         "The net was chosen on validation pictures for a baseline near the paper's: of ten widths, resolutions and "
         "with or without mirror images, `w8-64` without them has 84.1 there at a rate of 1e-2 (four seeds of one fold, "
-        "`benchmarks/horses_choices.py`). Tuning then chose 3e-2, with 84.2 on validation pictures over all folds and "
+        "`studies/horses_choices.py`). Tuning then chose 3e-2, with 84.2 on validation pictures over all folds and "
         "seeds; the test pictures are easier."
     ),
     "horses/sgd": (

@@ -1,9 +1,9 @@
-"""The page of horses: a net alone, joint training and learned scaling on one fold, and where they differ.
+"""Where do unary, joint and learned scaling differ on horses? An HTML page with the pictures of one fold.
 
-    python benchmarks/horses_page.py docs/horses.html [--models FOLDER] [--device cuda] [--net default] [--fold 0]
+    python studies/horses_page.py horses.html [--models FOLDER] [--device cuda] [--net default] [--fold 0]
 
-Models that lie in the folder already are not trained again, so they may come from another machine: there,
-`--train-only` makes them, which needs no Pillow.
+Models that are in the folder are not trained again, so they may come from another machine. `--train-only` makes the
+models without the page and does not need Pillow.
 """
 
 import argparse
@@ -18,7 +18,7 @@ SCHEMES = {"unary": "unary", "joint": "joint", "balanced": "learned"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--device", default="cpu")
@@ -27,28 +27,28 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--train-only", action="store_true")
     options = parser.parse_args()
-    files = {who: options.models / f"horses-{who}.safetensors" for who in SCHEMES}
+    files = {name: options.models / f"horses-{name}.safetensors" for name in SCHEMES}
     recipes = {
         replace(
             tables.setting("horses", "marginal", scheme),
             net=options.net,
             fold=options.fold,
             max_epochs=options.epochs,
-        ): who
-        for who, scheme in SCHEMES.items()
-        if not files[who].exists()
+        ): name
+        for name, scheme in SCHEMES.items()
+        if not files[name].exists()
     }
 
     def keep(run: Run, parameters: Parameters) -> None:
-        who = recipes[run.recipe]
+        name = recipes[run.recipe]
         options.models.mkdir(parents=True, exist_ok=True)
-        Model(run.recipe, parameters).save(files[who])
-        print(f"{who}: {100 * run.test:.1f} % on the test fold after {run.epochs} epochs", flush=True)
+        Model(run.recipe, parameters).save(files[name])
+        print(f"{name}: {100 * run.test:.1f} % on the test fold after {run.epochs} epochs", flush=True)
 
     if recipes:
         train(list(recipes), device=options.device, done=keep)
     if not options.train_only:
-        from equipoise.lab.cli.gallery import gallery
+        from equipoise.lab.report.gallery import gallery
 
         gallery(files, options.out)
 

@@ -1,9 +1,9 @@
-"""How many hidden units the chunker's linear net gets: by validation F1, of the net alone and of joint training.
+"""How many hidden units should the linear net of chunking have?
 
-    python benchmarks/hidden_size.py results/runs.jsonl [--device cuda] [--precision bfloat16]
+    python studies/hidden_size.py results/runs.jsonl [--device cuda] [--precision bfloat16]
 
-The rule: the size with the best mean of both schemes, each at its best rate; the smaller one where two are level. It is
-`nets.tagger.HIDDEN`. Runs go to the record of all runs, so what is there is not done again.
+The criterion is validation F1, averaged over unary and joint training, each at its best learning rate. Of two equal
+sizes the smaller one is chosen. The result is `nets.tagger.HIDDEN`. Runs that are in the store are not repeated.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def point(size: int, scheme: str, rate: float) -> list[Recipe]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")

@@ -1,4 +1,9 @@
-"""Run parts of the experiments where only torch and numpy are installed: `python benchmarks/reproduce.py --help`."""
+"""Run parts of the experiments on a machine that has only torch and numpy.
+
+    python studies/reproduce.py main --task ocr --store results/runs.jsonl
+
+It does what `equipoise reproduce` does, without the packages of the command line.
+"""
 
 import argparse
 import time
@@ -10,9 +15,9 @@ from equipoise.lab.training.replica import Replica
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "what", nargs="+", help="tuning-adam, finals-adam, the same with sgd, or names of tables and figures"
+        "names", nargs="+", help="tuning-adam, finals-adam, tuning-sgd, finals-sgd, or names of tables and figures"
     )
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--task", default="ocr")
@@ -20,7 +25,7 @@ def main() -> None:
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--stack", type=int)
-    parser.add_argument("--minutes", type=float, default=60.0, help="stop after the stack in training then")
+    parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
     options = parser.parse_args()
     store, begin, last = Store(options.store), time.monotonic(), [0.0]
 
@@ -30,12 +35,12 @@ def main() -> None:
             last[0] = now
             trained = [replica for replica in replicas if replica.history]
             epochs = sum(len(replica.history) for replica in replicas)
-            over = sum(replica.complete for replica in replicas)
-            print(f"  {now:6.0f} s: {epochs} epochs of {len(trained)} replicas, {over} done", flush=True)
+            done = sum(replica.complete for replica in replicas)
+            print(f"  {now:6.0f} s: {epochs} epochs of {len(trained)} replicas, {done} done", flush=True)
         if now > 60 * options.minutes:
             raise KeyboardInterrupt
 
-    for name in options.what:
+    for name in options.names:
         recipes = catalogue.recipes(name, options.task, store, anew=True, seeds=range(options.seeds))
         start = time.monotonic()
         count = runner.run(

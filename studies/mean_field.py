@@ -1,9 +1,9 @@
-"""How many iterations of mean field to learn through: the handwriting task with each of several losses.
+"""How many iterations of mean field should a model be trained through? Handwriting, with each of several losses.
 
-    python benchmarks/mean_field.py results/mean_field.json [--device cuda]
+    python studies/mean_field.py studies/mean_field.json [--device cuda]
 
-A loss is named by its iterations and schedule. Validation and training accuracy tell whether a model fits; the default
-of `objectives.mean_field` comes from here.
+A loss is named by its iterations and schedule, and prediction uses the same mean field as training. Validation and
+training accuracy show whether a model fits. The default of `objectives.mean_field` comes from here.
 """
 
 import argparse
@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from equipoise import chain, objectives
-from equipoise.energies import chain as energies
+from equipoise.chain.problem import IGNORE, positions
 from equipoise.lab import recipe
 from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks import Batch
 from equipoise.lab.training import train
 
-WAYS: dict[str, dict[str, Any]] = {
+LOSSES: dict[str, dict[str, Any]] = {
     f"{iterations} {schedule}": {"iterations": iterations, "schedule": schedule}
     for iterations, schedule in (*itertools.product((1, 2, 3, 5), ("sequential", "parallel")), (10, "sequential"))
 }
@@ -35,28 +35,32 @@ MODELS = (
 )
 
 
-class Energy(energies.ChainEnergy):
-    """A chain that also knows these losses, and predicts as it has learned."""
+def predict(unary: Tensor, pairwise: Tensor, lengths: Tensor | None, **options: Any) -> Tensor:
+    """The best label of each position by mean field, (*batch, L)."""
+    log_q = chain.mean_field(unary, pairwise, lengths, **options)
+    labels = log_q.argmax(-1)
+    return labels if lengths is None else torch.where(positions(log_q, lengths), labels, IGNORE)
 
-    def predict(self, objective: str, unary: Tensor, pairwise: Tensor, batch: Batch) -> Tensor:
-        if objective in WAYS:
-            return chain.mean_field(unary, pairwise, batch.lengths, **WAYS[objective]).argmax(-1)
-        return super().predict(objective, unary, pairwise, batch)
+
+def register() -> None:
+    """Make the losses known by name, each with its prediction rule."""
+    recipe.OBJECTIVES = (*recipe.OBJECTIVES, *LOSSES)
+    for name, options in LOSSES.items():
+        objectives.RULES[name] = functools.partial(predict, **options)
+        objectives.OBJECTIVES[name] = objectives.Objective(
+            functools.partial(objectives.mean_field, **options), name, allows_constraints=False
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    recipe.OBJECTIVES = (*recipe.OBJECTIVES, *WAYS)
-    objectives.BY_NAME |= {name: functools.partial(objectives.mean_field, **way) for name, way in WAYS.items()}
-    from equipoise.lab.tasks.ocr import OCR
-
-    OCR.energy = Energy()
+    register()
     base = Recipe("ocr", max_epochs=40)
     recipes = [
-        replace(base, objective=name, fold=fold, **model) for name in WAYS for fold in (0, 4) for model in MODELS
+        replace(base, objective=name, fold=fold, **model) for name in LOSSES for fold in (0, 4) for model in MODELS
     ]
     precision = "bfloat16" if options.device == "cuda" else "float32"
     rows = [

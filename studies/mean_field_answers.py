@@ -1,9 +1,8 @@
-"""Whether mean field is wrong in training or in answering: the same models, asked in four ways.
+"""Does mean field lose accuracy in training or in prediction? The same models, with four prediction rules.
 
-    python benchmarks/mean_field_answers.py results/mean_field_answers.json [--device cuda]
+    python studies/mean_field_answers.py studies/mean_field_answers.json [--device cuda]
 
-Offline scaling of the handwriting task, trained on mean field with what tuning has chosen; accuracy on validation
-words.
+Handwriting, offline scaling, trained on mean field with the tuned hyperparameters. Accuracy on validation words.
 """
 
 import argparse
@@ -16,16 +15,16 @@ from typing import Any
 from torch import Tensor
 
 from equipoise import chain
-from equipoise.energies import chain as energies
+from equipoise.energies import ChainEnergy
 from equipoise.lab import tasks
 from equipoise.lab.plan import tables
-from equipoise.lab.tasks import Batch
 from equipoise.lab.training import Run, train
 from equipoise.lab.training.model import Model
+from equipoise.objectives import Objective
 
 FOLDS = (0, 4, 8)
-Answer = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-ANSWERS: dict[str, Answer] = {
+Rule = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+RULES: dict[str, Rule] = {
     "mean field, 3 iterations": lambda u, w, n: chain.mean_field(u, w, n, iterations=3).argmax(-1),
     "mean field, 10 iterations": lambda u, w, n: chain.mean_field(u, w, n, iterations=10).argmax(-1),
     "exact marginals": lambda u, w, n: chain.log_marginals(u, w, n).argmax(-1),
@@ -33,14 +32,17 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-class Energy(energies.ChainEnergy):
-    """A chain that answers as it is told."""
+class Energy(ChainEnergy):
+    """A chain that predicts by `rule`, independently of the objective."""
 
     def __init__(self) -> None:
-        self.answer = ANSWERS["mean field, 3 iterations"]
+        super().__init__()
+        self.rule = RULES["mean field, 3 iterations"]
 
-    def predict(self, objective: str, unary: Tensor, pairwise: Tensor, batch: Batch) -> Tensor:
-        return self.answer(unary, pairwise, batch.lengths)
+    def predict(
+        self, objective: str | Objective, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None
+    ) -> Tensor:
+        return self.rule(unary, pairwise, lengths)
 
 
 def main() -> None:
@@ -55,14 +57,14 @@ def main() -> None:
     def done(run: Run, parameters: dict[str, Tensor]) -> None:
         model = Model(run.recipe, parameters, options.device, task)
         valid = task.split(run.recipe.fold, run.recipe.seed).valid
-        for name, answer in ANSWERS.items():
-            energy.answer = answer
+        for name, rule in RULES.items():
+            energy.rule = rule
             rows.append({"fold": run.recipe.fold, "answer": name, "valid": round(model.evaluate(valid), 4)})
             print(rows[-1], flush=True)
 
     chosen = tables.setting("ocr", "mean_field", "offline")
     train([replace(chosen, fold=fold) for fold in FOLDS], device=options.device, done=done)
-    rows.sort(key=lambda row: (row["fold"], list(ANSWERS).index(row["answer"])))
+    rows.sort(key=lambda row: (row["fold"], list(RULES).index(row["answer"])))
     options.out.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 
 

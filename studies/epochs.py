@@ -1,9 +1,9 @@
-"""How long an epoch takes, alone and with replicas side by side, and for horses what part of a step is the CRF's.
+"""How long does an epoch take, for one replica and for many? For horses: what share of a step is the CRF?
 
-    python benchmarks/epochs.py chunking default bilstm --replicas 1 32 96 --device cuda --precision bfloat16
-    python benchmarks/epochs.py horses w8-64 w16-128 --replicas 1 8 --device cuda --precision bfloat16
+    python studies/epochs.py chunking default bilstm --replicas 1 32 96 --device cuda --precision bfloat16
+    python studies/epochs.py horses w8-64 w16-128 --replicas 1 8 --device cuda --precision bfloat16
 
-Several processes started at once show whether sharing a GPU raises throughput.
+Start several processes at once to see whether sharing a GPU raises throughput.
 """
 
 import argparse
@@ -38,12 +38,12 @@ def main() -> None:
 
 
 def measured(base: Recipe, replicas: int, device: str, precision: str) -> str:
-    """The last epoch, in which nothing is compiled or recorded any more; validation included."""
+    """Time of the last epoch, validation included. By then everything is compiled."""
     recipes = [replace(base, seed=seed) for seed in range(replicas)]
     runs = train(recipes, device=device, precision=precision, stack_size=replicas)
     seconds = replicas * runs[0].history[-1].seconds
-    text = f"{base.task} {base.net:12} {replicas:4} replicas, {precision}: {seconds:6.2f} s an epoch"
-    text += f", {1e3 * seconds / replicas:6.1f} ms a replica"
+    text = f"{base.task} {base.net:12} {replicas:4} replicas, {precision}: {seconds:6.2f} s per epoch"
+    text += f", {1e3 * seconds / replicas:6.1f} ms per replica"
     if device == "cuda":
         text += f", {torch.cuda.max_memory_reserved() / 2**30:5.1f} GiB"
         torch.cuda.empty_cache()
@@ -55,7 +55,7 @@ def measured(base: Recipe, replicas: int, device: str, precision: str) -> str:
 
 
 def energy_seconds(task: Horses, pictures: int, replicas: int) -> float:
-    """Bound, solve and loss of random scores, forwards and backwards; on a GPU replayed, as the engine does."""
+    """Bound, solve and loss of random scores, forward and backward; on a GPU as a CUDA graph, as in training."""
     size, generator = task.size, torch.Generator().manual_seed(0)
     scores = torch.randn(replicas, pictures, size**2, 2, generator=generator).to(task.device).requires_grad_()
     width = task.wanted.width
@@ -63,16 +63,18 @@ def energy_seconds(task: Horses, pictures: int, replicas: int) -> float:
     batch = task.batch(torch.arange(pictures, device=task.device).expand(replicas, -1), task.size**2)
     one = torch.ones(replicas, device=task.device)
     share = torch.full_like(batch.weights[:, :1], task.wanted.share)
-    pairwise = Embedded(embeddings, torch.ones_like(share), share)
+    pairwise = Embedded(embeddings, torch.ones_like(share), share, (size, size))
 
     def run() -> None:
-        loss = task.energy.losses("marginal", *task.energy.scaled(scores, pairwise, one, one), batch).sum()
+        scaled = task.energy.scaled(scores, pairwise, one, one)
+        loss = task.energy.losses("marginal", *scaled, batch.labels).sum()
         torch.autograd.grad(loss, (scores, embeddings))
 
     return timed(run if task.device.type == "cpu" else recorded(run))
 
 
 def recorded(run: Callable[[], None]) -> Callable[[], None]:
+    """`run` as a CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

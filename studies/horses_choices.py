@@ -1,12 +1,14 @@
-"""Which net, which pictures and which form of the Gaussian CRF the horses' tables are run with: by validation IoU.
+"""Which net and which form of the Gaussian CRF should the horses tables use? By validation IoU.
 
-    python benchmarks/horses_choices.py results/runs.jsonl [--device cuda] [--precision bfloat16]
+    python studies/horses_choices.py results/runs.jsonl [--device cuda] [--precision bfloat16]
 
-First the net alone, by width, resolution and with or without mirror images. The rule: the one nearest to the paper's
-unary baseline, so that there is as much to repair as there. It is `tasks.horses.DEFAULT`. Then joint training of that
-net, by how the CRF is kept definite. The rule: the default, bounded at half of ridge, unless a form is better by more
-than runs of one form differ. Last, to see whether another form would serve stage training better, the same for that.
-Every point at its best rate. Runs go to the record of all runs, so what is there is not done again.
+1. The net alone, by width, resolution and mirror images. The chosen net is the one nearest to the paper's unary
+   baseline, so that the CRF has as much to improve as in the paper. It is `tasks.horses.DEFAULT`.
+2. Joint training of that net, by how the CRF is kept definite. The default (sigma_max bounded at half of ridge) is kept
+   unless another form is better by more than the spread of runs.
+3. Stage training, to see whether it prefers another form.
+
+Every point is at its best learning rate. Runs that are in the store are not repeated.
 """
 
 import argparse
@@ -31,7 +33,7 @@ RATES: dict[str, list[tuple[float, ...]]] = {
 }
 SEEDS = range(4)
 SPREAD = 0.007
-"""How far runs of one form are apart."""
+"""The spread of the runs of one form."""
 
 
 def point(net: str, scheme: str, rates: tuple[float, ...]) -> list[Recipe]:
@@ -45,7 +47,7 @@ def points(nets: Iterable[str], scheme: str) -> list[Recipe]:
 
 
 def best(store: Store, nets: Iterable[str], scheme: str) -> dict[str, float]:
-    """The mean of each net at its best rate; all that there is to know of each is printed."""
+    """The mean validation IoU of each net at its best rate. Prints every rate."""
     found = {kept.recipe: kept for kept in store.records()}
     means = {}
     for net in nets:

@@ -1,13 +1,13 @@
-"""Why online scaling leaves alpha where it is: the training loss by alpha after some epochs of joint training.
+"""Why does online scaling not change alpha? The training loss by alpha after some epochs of joint training.
 
-    python benchmarks/online.py results/online.json
+    python studies/online.py studies/online.json
 
-For each learning rate and number of epochs: the alpha that is best on a grid of steps of 2^(1/8), how much lower the
-loss is there than at 1, and how much higher it is at the paper's next choices, 1/2 and 2.
+For each learning rate and number of epochs: the best alpha on a grid with steps of 2^(1/8), and the losses at that
+alpha, at 1, and at the neighbours of 1 on the paper's grid, 1/2 and 2.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -17,13 +17,13 @@ from equipoise.lab.recipe import Recipe
 from equipoise.lab.tasks import Parameters
 from equipoise.lab.training import Model, Run, train
 
-WORDS = 2000  # as many as the paper looks at
+WORDS = 2000  # the paper's subset
 GRID = 2 ** (torch.arange(-64, 65) / 8)
 
 
 @torch.no_grad()
 def losses(model: Model) -> torch.Tensor:
-    """The mean loss on training words for every alpha of the grid."""
+    """The mean loss on training words for each alpha of the grid, (G,)."""
     task, recipe = model.task, model.recipe
     words = task.split(recipe.fold, recipe.seed).train[:WORDS]
     total = torch.zeros(len(GRID))
@@ -59,12 +59,15 @@ def study(rate: float, epochs: int) -> dict[str, float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args()
     rows = []
     for rate in (3e-4, 3e-3, 1e-2):
         for epochs in (1, 2, 5):
             rows.append(study(rate, epochs))
             print(rows[-1], flush=True)
-    Path(sys.argv[1]).write_text(json.dumps(rows, indent=1) + "\n")
+    options.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
