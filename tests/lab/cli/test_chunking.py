@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tasks.corpus import TEST, write
+from lab.tasks.chunking.corpus import TEST, write
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from equipoise.lab import tasks
 from equipoise.lab.data import conll
-from equipoise.lab.plan import tables
 from equipoise.lab.recipe import Recipe
+from equipoise.lab.tasks.chunking import Chunking
 from equipoise.lab.training import Model
 from equipoise.lab.training.stack import scaling_state
 
@@ -30,7 +30,8 @@ def call(command: Call, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Call:
     """`command`, on data that is small enough for a test."""
     monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setitem(tables.BASES, "chunking", replace(tables.BASES["chunking"], batch_size=8, subset=20))
+    settings = Chunking.settings
+    monkeypatch.setattr(Chunking, "settings", replace(settings, base=replace(settings.base, batch_size=8, subset=20)))
     return command
 
 
@@ -106,7 +107,7 @@ def test_what_is_wrong_is_said_in_one_line(
     bad = tmp_path / "bad.txt"
     bad.write_text("dog NN\ndog\n")
     for args, message in (
-        (("predict", model, bad), f"{bad}, line 2: 2 columns wanted (word, part of speech), got 1"),
+        (("predict", model, bad), f"{bad}, line 2: expected 2 columns (word, part of speech), got 1"),
         (("predict", model, tmp_path / "none.txt"), f"{tmp_path / 'none.txt'} cannot be read: [Errno 2] No such file"),
         (("predict", model, "--marginals"), "a model of chunking without a file is tested, and takes no --marginals"),
         (("predict", model, bad, "--fold", 1), "a model of chunking that tags a file takes no --fold"),

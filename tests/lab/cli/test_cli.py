@@ -12,7 +12,6 @@ import pytest
 
 from equipoise.lab import tasks
 from equipoise.lab.data import ocr
-from equipoise.lab.plan import tables
 from equipoise.lab.run.store import Store
 from equipoise.lab.tasks.ocr import OCR
 from equipoise.lab.tasks.task import Split
@@ -30,7 +29,8 @@ class FewWords(OCR):
 def call(command: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     """`command`, on data that is small enough for a test."""
     monkeypatch.setitem(tasks.TASKS, "ocr", FewWords)
-    monkeypatch.setitem(tables.BASES, "ocr", replace(tables.BASES["ocr"], subset=50, stop=3))
+    settings = replace(OCR.settings, base=replace(OCR.settings.base, subset=50, stop=3))
+    monkeypatch.setattr(FewWords, "settings", settings)
     return command
 
 

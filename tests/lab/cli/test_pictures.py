@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tasks.herd import NET, model, write
+from lab.tasks.horses.herd import NET, model, write
 
-from equipoise.lab.cli import gallery, pictures
 from equipoise.lab.data.pictures import decode
+from equipoise.lab.report import gallery
 from equipoise.lab.tasks.horses import Horses
-from equipoise.lab.tasks.segmenting import truth_iou
+from equipoise.lab.tasks.horses import predict as pictures
+from equipoise.lab.tasks.horses.segmenting import truth_iou
 from equipoise.lab.training import Model
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")

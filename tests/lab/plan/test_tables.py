@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from lab.judge.made import record
 
-from equipoise.lab.plan import figures, paper, tables
-from equipoise.lab.plan import grids as tuning
+from equipoise.lab.plan import figures, grids, paper, tables
 from equipoise.lab.plan.grids import Setting
 from equipoise.lab.recipe import OPTIMIZERS, SCHEMES, Recipe
 from equipoise.lab.run.choosing import choices_from, final_runs, first_runs, to_text
 from equipoise.lab.run.store import Record
+from equipoise.lab.tasks.ocr import OCR
 
-BASE = tables.BASES["ocr"]
+BASE = OCR.settings.base
 
 
 def test_the_papers_numbers_as_printed() -> None:
@@ -81,16 +81,14 @@ def test_stage_keeps_the_proportion_of_its_learning_rates_over_the_map() -> None
      ("temperature", 12)],
 )  # fmt: skip
 def test_the_size_of_each_grid(scheme: str, points: int) -> None:
-    found = tuning.grid(Setting("ocr", "default", "adam", "marginal", scheme), BASE)
+    found = grids.grid(Setting("ocr", "default", "adam", "marginal", scheme))
     assert len(set(found)) == points
     assert {one.scheme for one in found} == {scheme}
 
 
 def test_sums_over_positions_get_smaller_rates_of_sgd() -> None:
     rates = {
-        objective: [
-            one.learning_rates[0] for one in tuning.grid(Setting("ocr", "default", "sgd", objective, "joint"), BASE)
-        ]
+        objective: [one.learning_rates[0] for one in grids.grid(Setting("ocr", "default", "sgd", objective, "joint"))]
         for objective in ("marginal", "likelihood")
     }
     assert rates["likelihood"] == pytest.approx([rate / 10 for rate in rates["marginal"]])
@@ -114,7 +112,7 @@ def tuning_records(rule: Any, setting: Setting, which: Iterable[tuple[int, int]]
     """Of every point of the grid; the rule gives validation accuracy in percent."""
     return [
         record(replace(point, seed=seed, fold=fold), 50.0, valid=rule(point, fold) / 100)
-        for point in tuning.grid(setting, BASE)
+        for point in grids.grid(setting)
         for seed, fold in which
     ]
 
@@ -233,7 +231,7 @@ def test_settings_do_not_mix() -> None:
 
 def test_the_file_of_choices_is_read_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     known = choices_from(tuning_records(lambda one, fold: 90.0 + one.alpha, OFFLINE), "ocr")
-    monkeypatch.setattr(tuning, "choices", lambda: json.loads(to_text(known)))
+    monkeypatch.setattr(grids, "choices", lambda: json.loads(to_text(known)))
     assert tables.setting("ocr", "marginal", "offline") == tables.setting("ocr", "marginal", "offline", known=known)
     assert tables.setting("ocr", "marginal", "offline").alpha == 4.0
 
@@ -248,5 +246,5 @@ def test_every_setting_has_a_recipe_before_anything_is_chosen(task: str, net: st
 
 
 def test_a_recipe_of_another_task_has_no_folds() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="there is no task 'nothing'"):
         tables.runs(Recipe("nothing"))

@@ -3,23 +3,24 @@
 import sys
 
 try:
+    import matplotlib  # noqa: F401
     import rich  # noqa: F401
     import tyro
 except ImportError:
-    sys.exit("The command line needs more than the library: pip install 'equipoise[cli]'")
+    sys.exit("equipoise: the command needs more packages than the library: pip install 'equipoise[lab]'")
 
 from ..data import DataError
+from ..files import WritingError
 from ..report.figures import DrawingError
-from ..report.files import WritingError
 from ..run.runner import LostWorkersError
 from ..run.store import StoreError
 from ..training import BadFileError
-from . import bench, data, demo, experiments, models
+from . import bench, data, demo, experiments, predict, train
 
 app = tyro.extras.SubcommandApp()
 app.command(name="demo")(demo.demo)
-app.command(name="train")(models.train)
-app.command(name="predict")(models.predict)
+app.command(name="train")(train.train)
+app.command(name="predict")(predict.predict)
 app.command(name="reproduce")(experiments.reproduce)
 app.command(name="report")(experiments.report)
 app.command(data.data, name="data", help="Data sets: list, download, verify.")
@@ -29,12 +30,12 @@ EXPECTED = (BadFileError, DataError, DrawingError, LostWorkersError, StoreError,
 
 
 def main() -> None:
-    """Exit codes: 0 done, 1 something is wrong with the input or failed, 2 usage, 130 interrupted."""
+    """Exit codes: 0 success, 1 bad input or failure, 2 usage, 130 interrupted."""
     try:
-        app.cli(prog="equipoise", description="Deep structured prediction whose potentials stay in balance.")
+        app.cli(prog="equipoise", description="CRF layers whose potentials stay in balance: the laboratory.")
     except (*EXPECTED, ValueError, OSError) as error:
         print(f"equipoise: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("equipoise: interrupted; what was finished is kept", file=sys.stderr)
+        print("equipoise: interrupted; finished runs and checkpoints are kept", file=sys.stderr)
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""`equipoise demo`: the whole story on real handwriting, in minutes."""
+"""`equipoise demo`: seven ways to train a CRF on real handwriting, in minutes."""
 
 import json
 import sys
@@ -24,12 +24,12 @@ def demo(
 ) -> None:
     """Train one model of handwriting in seven ways, side by side, and show why they differ.
 
-    Needs no download and no GPU: the letters are in the package. Prints a table and what the ratio of unary to pairwise
-    scores says of each, and writes a page with curves, the learned transitions, and words that the CRF repaired.
+    Needs no download and no GPU: the letters are in the package. Prints a table with a verdict on the balance of each
+    model, and writes a page with curves, the learned transitions, and words that the CRF repaired.
 
     Args:
-        out: Where to write the page.
-        epochs: At most so many of each stage; 8 take a few minutes on two cores.
+        out: File for the page.
+        epochs: Maximum number of epochs of each stage; 8 take a few minutes on two cores.
         show: Open the page in a browser.
         as_json: Print the table as JSON instead.
     """
@@ -56,8 +56,8 @@ def _print(outcome: experiment.Outcome) -> None:
     for heading in ("scheme", "test", "train", "ratio", "seconds", "balance"):
         table.add_column(heading, justify="left" if heading in ("scheme", "balance") else "right")
     for scheme, run in outcome.runs.items():
-        said = outcome.verdicts.get(scheme)
+        verdict = outcome.verdicts.get(scheme)
         ratio = "" if scheme == "unary" else f"{run.ratio:.2f}"
-        what = "" if scheme == "unary" else str(said or run.failed)
-        table.add_row(scheme, f"{100 * run.test:.1f}", f"{100 * run.train:.1f}", ratio, f"{run.seconds:.0f}", what)
+        balance = "" if scheme == "unary" else str(verdict or run.failed)
+        table.add_row(scheme, f"{100 * run.test:.1f}", f"{100 * run.train:.1f}", ratio, f"{run.seconds:.0f}", balance)
     Console().print(table)

@@ -1,4 +1,4 @@
-"""`equipoise reproduce` and `equipoise report`: the paper's tables and figures, run and written down."""
+"""`equipoise reproduce` and `equipoise report`: run the paper's tables and figures, and write the results pages."""
 
 import difflib
 import json
@@ -9,17 +9,20 @@ from typing import Any, Literal
 import tyro
 from rich.console import Console
 
-from ..plan import grids, tables
-from ..report import html as page
-from ..report import pages as report_parts
-from ..report.files import write_whole
+from ..files import write_whole
+from ..plan import grids
+from ..report import pages
 from ..run import catalogue, choosing, runner
 from ..run.local import Local
 from ..run.ray import Cluster
 from ..run.store import Store
+from ..tasks import TASKS, named
+from .choices import Device
 from .progress import counting, training
 
 STORE = Path("results/runs.jsonl")
+CHOICES, NOTES = "choices.json", "notes"
+"""Beside the store: the hyperparameters that were chosen, and notes on the results."""
 
 
 def reproduce(
@@ -29,7 +32,7 @@ def reproduce(
     task: str = "ocr",
     seeds: int = 8,
     folds: int | None = None,
-    device: Literal["cpu", "cuda"] = "cpu",
+    device: Device = "cpu",
     precision: Literal["float32", "tf32", "bfloat16"] = "float32",
     engine: Literal["local", "ray"] = "local",
     workers: int = 1,
@@ -37,36 +40,38 @@ def reproduce(
     store: Path = STORE,
     plan: bool = False,
 ) -> None:
-    """Run what a table or figure needs and the store lacks; stop at any time and go on later.
+    """Run the recipes of a table or figure that the store does not have yet. It can be stopped and continued any time.
 
     Args:
-        what: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, online; bilstm of chunking,
-            best of horses; tuning-adam, then finals-adam, to choose hyperparameters anew, the same with sgd; or all.
-        task: Of which task.
-        seeds: How many seeds; the paper has 8.
-        folds: How many test folds; all if not given.
-        device: Where.
-        precision: Of the nets' matrix products.
+        what: Name: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, online; bilstm of
+            chunking, best of horses; tuning-adam, then finals-adam, to choose hyperparameters again, the same with sgd;
+            or all.
+        task: Task.
+        seeds: Number of seeds; the paper has 8.
+        folds: Number of test folds; all by default.
+        device: Device.
+        precision: Precision of the matrix products of the nets.
         engine: Processes on this machine, or a Ray cluster.
-        workers: How many at once; 1 trains in this process.
-        address: Of a Ray cluster that runs; without one, ray starts its own here.
-        store: The record of runs, one line each.
-        plan: Only say what would be run, as JSON.
+        workers: Number of workers; 1 trains in this process.
+        address: Address of a running Ray cluster; without it, Ray is started here.
+        store: File of records, one line per run. Chosen hyperparameters are read from choices.json beside it.
+        plan: Print the number of runs as JSON, and run nothing.
     """
-    if task not in tables.BASES:
-        raise ValueError(f"there is no task {task!r}; have {', '.join(tables.BASES)}")
+    named(task)
     which: dict[str, Any] = {"seeds": range(seeds), "folds": None if folds is None else range(folds)}
     records = Store(store)
     names = _names(what, task)
+    stored = grids.choices(store.with_name(CHOICES))
     if plan:
-        recipes = [recipe for name in names for recipe in catalogue.recipes(name, task, records, **which)]
+        recipes = [r for name in names for r in catalogue.recipes(name, task, records, choices=stored, **which)]
         wanted, missing = len({recipe.key for recipe in recipes}), len(records.missing(recipes))
         json.dump({"what": names, "wanted": wanted, "done": wanted - missing, "missing": missing}, sys.stdout)
         print()
         return
     added = 0
-    for name in names:  # one after the other: what tuning finds decides what is run next
-        missing_here = records.missing(catalogue.recipes(name, task, records, anew=what == "all", **which))
+    for name in names:  # in this order: the result of tuning decides what is run next
+        choices = choosing.choices_from(records.records(), task) if what == "all" else stored
+        missing_here = records.missing(catalogue.recipes(name, task, records, choices=choices, **which))
         if engine == "local" and workers == 1:
             with training(name) as watch:
                 added += runner.run(missing_here, records, device=device, precision=precision, watch=watch)
@@ -74,31 +79,42 @@ def reproduce(
             with counting(name, len(missing_here)) as each:
                 crew = Local(workers) if engine == "local" else Cluster(address, workers, gpus=1 / workers)
                 added += runner.run(missing_here, records, engine=crew, device=device, precision=precision, each=each)
-    Console().print(f"{added} runs added to [bold]{store}[/bold]; `equipoise report` writes the results page.")
+    Console().print(f"{added} runs added to [bold]{store}[/bold]; `equipoise report` writes the results pages.")
 
 
 def report(
-    *, store: Path = STORE, docs: Path = Path("docs"), choose: bool = False, seeds: int = 8, folds: int | None = None
+    *,
+    store: Path = STORE,
+    docs: Path = Path("docs"),
+    html: Path | None = None,
+    choose: bool = False,
+    seeds: int = 8,
+    folds: int | None = None,
 ) -> None:
-    """Write the results page from the record of runs alone: what reproduced and what did not, tables and figures.
+    """Write the results pages from the records alone: the tables, the figures, and a verdict on every claim.
 
     Args:
-        store: The record of runs.
-        docs: Where results.md, results.html and the figures go.
-        choose: First choose the hyperparameters anew from the tuning runs, and write the choice into the package.
-        seeds: How many seeds a cell should have.
-        folds: How many test folds; all if not given.
+        store: File of records. Chosen hyperparameters are read from choices.json and notes from notes/ beside it.
+        docs: Folder for the pages, in results/ below it.
+        html: Also write everything as one HTML file.
+        choose: First choose the hyperparameters again from the tuning runs, and write choices.json.
+        seeds: Number of seeds of a cell.
+        folds: Number of test folds; all by default.
     """
     records = Store(store).records()
     if not records:
         raise ValueError(f"{store} has no records: `equipoise reproduce` makes them")
+    known = grids.choices(store.with_name(CHOICES))
     if choose:
-        known: dict[str, Any] = {}
-        for task in tables.BASES:
-            known |= choosing.choices_from(records, task=task)
-        write_whole(grids.FILE, choosing.to_text(known))
-    options = report_parts.Options(seeds=tuple(range(seeds)), folds=None if folds is None else tuple(range(folds)))
-    for path in page.publish(records, docs, options):
+        known = {key: choice for task in TASKS for key, choice in choosing.choices_from(records, task=task).items()}
+        write_whole(store.with_name(CHOICES), choosing.to_text(known))
+    options = pages.Options(
+        known=known,
+        seeds=tuple(range(seeds)),
+        folds=None if folds is None else tuple(range(folds)),
+        notes=pages.read_notes(store.with_name(NOTES)),
+    )
+    for path in pages.publish(records, docs, options, html=html):
         Console().print(str(path))
 
 
@@ -108,7 +124,6 @@ def _names(what: str, task: str) -> list[str]:
         return known
     if what not in known:
         near = difflib.get_close_matches(what, known, 1)
-        raise ValueError(
-            f"there is no {what!r}; " + (f"did you mean {near[0]}?" if near else f"have {', '.join(known)}")
-        )
+        hint = f"did you mean {near[0]}?" if near else f"the names are {', '.join(known)}"
+        raise ValueError(f"there is no {what!r}; {hint}")
     return [what]

@@ -1,4 +1,4 @@
-"""A progress bar for training: how many runs are through, and how long the rest may take."""
+"""A progress bar for training: the number of finished runs, and the time that the others may take."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from ..training.replica import Replica
 
 @contextmanager
 def training(title: str, *, quiet: bool = False) -> Iterator[Callable[[Sequence[Replica]], None]]:
-    """Gives what `train` takes as `watch`. Runs end early, so the bar counts what is surely left as an upper bound."""
+    """Yields a function for the argument `watch` of `train`. Runs may stop early, so the total is an upper bound."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"))
     console = Console(stderr=True, quiet=quiet)
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
@@ -21,15 +21,17 @@ def training(title: str, *, quiet: bool = False) -> Iterator[Callable[[Sequence[
         def watch(replicas: Sequence[Replica]) -> None:
             done = sum(len(replica.history) for replica in replicas)
             left = sum(_left(replica) for replica in replicas)
-            through = sum(replica.complete for replica in replicas)
-            bar.update(line, completed=done, total=done + left, description=f"{title} ({through}/{len(replicas)} runs)")
+            finished = sum(replica.complete for replica in replicas)
+            bar.update(
+                line, completed=done, total=done + left, description=f"{title} ({finished}/{len(replicas)} runs)"
+            )
 
         yield watch
 
 
 @contextmanager
 def counting(title: str, total: int) -> Iterator[Callable[[object], None]]:
-    """Gives a function to be called once for every run that is finished."""
+    """Yields a function to be called once for every finished run."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
     with Progress(
         *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
@@ -39,7 +41,7 @@ def counting(title: str, total: int) -> Iterator[Callable[[object], None]]:
 
 
 def _left(replica: Replica) -> int:
-    """Epochs that the replica may still need, at most."""
+    """The maximum number of epochs that the replica may still need."""
     if replica.complete or replica.failed:
         return 0
     rest = len(phases(replica.recipe)) - replica.depth

@@ -1,4 +1,4 @@
-"""The main job in minutes: one fold of handwriting, seven ways to train, and the ratio that explains what comes out."""
+"""The paper's experiment in minutes: one fold of handwriting, seven schemes, and the ratio that explains them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,21 +6,21 @@ from typing import Any
 
 from ...scaling import Verdict, verdict
 from ..data import ocr
-from ..plan import tables
+from ..tasks import named
 from ..training import Model, Recipe, Run, train
 from ..training.engine import Watch
 
 SCHEMES = ("unary", "joint", "stage", "online", "offline", "offline_reg", "learned")
 EPOCHS = 8
-"""Of each stage: enough to tell the schemes apart, few enough for two cores."""
+"""Epochs of each stage: enough to tell the schemes apart, few enough for two cores."""
 
 RATE = 3e-3
-"""Of all that is trained in one go: nobody should win by a better learning rate."""
+"""The learning rate of every scheme with one phase, so that none wins by a better rate."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A test word: its letters as drawn, and what each reader makes of them."""
+    """A test word: its letters as drawn, and how the net and the CRF read them."""
 
     pixels: list[list[list[int]]]
     truth: str
@@ -29,7 +29,7 @@ class Word:
 
     @property
     def repaired(self) -> list[bool]:
-        """The letters that the net alone got wrong and the CRF got right."""
+        """The letters that the net alone reads wrong and the CRF right."""
         return [u != t and c == t for t, u, c in zip(self.truth, self.unary, self.crf, strict=True)]
 
 
@@ -40,21 +40,21 @@ class Outcome:
     transitions: list[list[float]]
     """Of the learned model."""
     words: list[Word]
-    """Those in which its CRF repaired most."""
+    """The words in which its CRF repaired most letters."""
     counts: dict[str, int]
-    """Of letters in the test fold: all, and those repaired and spoilt by the CRF."""
+    """Letters in the test fold: all, and those that the CRF repaired or spoilt."""
 
 
 def recipes(epochs: int = EPOCHS, fold: int = 0, seed: int = 0) -> list[Recipe]:
-    """Seven recipes, cut short: the learning rate falls, and training ends, as soon as an epoch gains little."""
+    """Seven short recipes: the learning rate falls, and training stops, as soon as an epoch gains little."""
     short: dict[str, Any] = {"max_epochs": epochs, "threshold": 5e-3, "plateau": 1, "stop": 3}
     short |= {"fold": fold, "seed": seed}
-    chosen = [replace(tables.setting("ocr", "marginal", scheme), **short) for scheme in SCHEMES]
+    chosen = [named("ocr").settings.recipe("marginal", scheme, **short) for scheme in SCHEMES]
     return [recipe if recipe.scheme == "stage" else replace(recipe, learning_rates=(RATE,)) for recipe in chosen]
 
 
 def run(which: Sequence[Recipe], watch: Watch | None = None, pictures: int = 12) -> Outcome:
-    """Train them together, and look at what the learned model's CRF does for the test words."""
+    """Train them together, and compare the learned model with the net alone on the test words."""
     models: dict[str, Model] = {}
     finished = train(
         which, watch=watch, done=lambda run, found: models.update({run.recipe.scheme: Model(run.recipe, found)})

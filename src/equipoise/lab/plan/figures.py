@@ -7,8 +7,8 @@ from ..recipe import Recipe
 from .tables import SCHEMES, runs, setting
 
 ALPHAS = tuple(2.0**t for t in range(-6, 7))
-BOLD_RATE = 1e-2
-"""The largest of the rates that are tried: joint training does best with it, where it does not come to nothing."""
+LARGE_RATE = 1e-2
+"""The largest of the rates that are tried: joint training is best with it, where it does not diverge."""
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
 
@@ -38,9 +38,9 @@ class Figure:
 
 
 def alphas(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
-    """Figure 1a: joint training with the unary part times alpha, at the rate that was chosen and at a bold one."""
+    """Figure 1a: joint training with the unary part times alpha, at the chosen rate and at the largest one."""
     joint = setting(task, "marginal", "joint", known=known)
-    rates = dict.fromkeys((joint.learning_rates, (BOLD_RATE,)))
+    rates = dict.fromkeys((joint.learning_rates, (LARGE_RATE,)))
     curves = tuple(
         Curve(
             f"joint, rate {rate[0]:g}",
@@ -56,7 +56,7 @@ def alphas(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figu
 
 
 def starts(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
-    """Ours: where online scaling ends, by the factor it starts with, beside joint training that keeps that factor."""
+    """Ours: online scaling by the factor it starts with, compared with joint training at that factor."""
     joint, online = (setting(task, "marginal", scheme, known=known) for scheme in ("joint", "online"))
     online = replace(online, learning_rates=joint.learning_rates)
     curves = tuple(
@@ -67,7 +67,7 @@ def starts(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figu
 
 
 def joint_ratios(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
-    """Figure 1b: the ratio of the parts over training, where joint training fails and where it does not."""
+    """Figure 1b: the ratio of the parts over training, where joint training fails and where it works."""
     joint = setting(task, "marginal", "joint", known=known)
     sigmoid = setting(task, "marginal", "joint", known=known, net="sigmoid")
     curves = (
@@ -107,5 +107,5 @@ FIGURES = {
 }
 """By name, as in `tables.TABLES`."""
 
-ONLY = {"figure1a": "ocr", "figure1b": "ocr", "figure1c": "ocr"}
-"""What the paper shows for handwritten words alone."""
+COMMON = ("rates", "online")
+"""The figures that every task has."""

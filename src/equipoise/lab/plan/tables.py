@@ -1,4 +1,4 @@
-"""The paper's tables as data: for each cell, the recipes whose mean it is and what the paper prints there.
+"""The paper's tables as data: for each cell, the recipes whose mean it is, and the number that the paper prints.
 
 a run: one seed, one fold      a seed's result: the mean over folds      a cell: mean and deviation over seeds
 """
@@ -8,22 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..recipe import OBJECTIVES, Recipe
+from ..tasks import named
 from . import paper
 from .grids import Setting, chosen
 from .paper import Printed
 
 SEEDS = range(8)
 SCHEMES = (*paper.SCHEMES.split(), "learned")
-BASES = {
-    "ocr": Recipe("ocr", plateau=3, stop=7, batch_size=32, subset=500),
-    "chunking": Recipe("chunking", plateau=1, stop=3, batch_size=32, subset=3000),
-    "horses": Recipe("horses", plateau=5, stop=13, batch_size=16, subset=100),
-}
-"""What is not tuned: batch sizes, and the rules for plateaus and stopping of Appendix B."""
+"""The schemes of the main table."""
 
-OBJECTIVES_OF: dict[str, tuple[str, ...]] = {"ocr": OBJECTIVES, "chunking": OBJECTIVES, "horses": ("marginal",)}
-EXACT = ("marginal", "margin", "likelihood")
-FOLDS_OF = {"ocr": 9, "chunking": 1, "horses": 5}
+EXACT = tuple(objective for objective in OBJECTIVES if objective != "mean_field")
 
 TITLES = {
     "marginal": "Cross-entropy",
@@ -59,7 +53,7 @@ class Table:
 
 def runs(recipe: Recipe, seeds: Iterable[int] = SEEDS, folds: Iterable[int] | None = None) -> tuple[Recipe, ...]:
     """The recipe for every seed and fold."""
-    folds = range(FOLDS_OF[recipe.task]) if folds is None else folds
+    folds = range(named(recipe.task).folds) if folds is None else folds
     return tuple(replace(recipe, seed=seed, fold=fold) for seed in seeds for fold in folds)
 
 
@@ -72,15 +66,15 @@ def setting(
     net: str = "default",
     normalize: bool = False,
 ) -> Recipe:
-    """The recipe that tuning has chosen. The unary net is tuned once, whatever the objective."""
+    """The recipe that tuning has chosen. The unary net is tuned once, for all objectives."""
     where = Setting(task, net, optimizer, "marginal" if scheme == "unary" else objective, scheme, normalize)
-    return chosen(where, BASES[task], known)
+    return chosen(where, known)
 
 
 def main(task: str, optimizer: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
     """The main table (Adam), and the same with SGD: objectives by schemes."""
     cells = {}
-    for objective in OBJECTIVES_OF[task]:
+    for objective in named(task).objectives:
         for scheme in SCHEMES:
             printed = paper.CELLS.get((task, optimizer, objective, scheme))
             recipe = setting(task, objective, scheme, optimizer, known)
@@ -91,16 +85,16 @@ def main(task: str, optimizer: str, known: dict[str, Any] | None = None, **which
 
 def unary(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
     """The net alone."""
-    cell = Cell(runs(setting(task, "marginal", "unary", known=known), **which), paper.UNARY[task])
+    cell = Cell(runs(setting(task, "marginal", "unary", known=known), **which), paper.UNARY.get(task))
     return Table("unary", "The unary net alone", ("unary",), {((task, "unary"), "unary"): cell})
 
 
 def case_study(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
-    """Table 1, with the sigmoid net beside it, for which the paper says that stage and joint are the same."""
+    """Table 1, and the sigmoid net, for which the paper says that stage and joint are the same."""
     cells = {}
     for objective in EXACT:
         for scheme in ("stage", "joint"):
-            printed = paper.CELLS[task, "adam", objective, scheme]
+            printed = paper.CELLS.get((task, "adam", objective, scheme))
             cells[(task, objective), scheme] = Cell(
                 runs(setting(task, objective, scheme, known=known), **which), printed
             )
@@ -115,7 +109,7 @@ def temperature(task: str, known: dict[str, Any] | None = None, **which: Any) ->
     """Appendix A.2: both parts times one factor, and the form that normalises first."""
     columns = ("stage", "joint", "temperature", "temperature, normalized")
     cells = {}
-    for objective in OBJECTIVES_OF[task]:
+    for objective in named(task).objectives:
         for column in columns:
             scheme, normalize = column.split(",")[0], column.endswith("normalized")
             recipe = setting(task, objective, scheme, known=known, normalize=normalize)
@@ -125,7 +119,7 @@ def temperature(task: str, known: dict[str, Any] | None = None, **which: Any) ->
 
 
 def recurrent(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
-    """§6.1: with a BiLSTM over the sentence, joint training works as it is."""
+    """§6.1: with a BiLSTM over the sentence, joint training works without repair."""
     cells = {}
     for objective in EXACT:
         for scheme in ("stage", "joint"):
@@ -135,19 +129,14 @@ def recurrent(task: str, known: dict[str, Any] | None = None, **which: Any) -> T
 
 
 def best_net(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
-    """A net better than the paper's, with what was chosen for the smaller one: is there anything left to repair?"""
+    """A larger net than the paper's, with the choices for the smaller one: is there still something to repair?"""
     columns = ("unary", "stage", "joint", "offline", "learned")
     cells = {}
     for scheme in columns:
-        recipe = replace(setting(task, "marginal", scheme, known=known), net=BEST_NET)
+        recipe = replace(setting(task, "marginal", scheme, known=known), net=named(task).settings.best_net)
         cells[(task, "marginal"), scheme] = Cell(runs(recipe, **which))
     return Table("best", "The best net", columns, cells)
 
-
-BEST_NET = "w16-128"
-
-ONLY = {"table1": "ocr", "bilstm": "chunking", "best": "horses"}
-"""Tables of one task alone."""
 
 TABLES = {
     "table1": case_study,
@@ -158,21 +147,22 @@ TABLES = {
     "bilstm": recurrent,
     "best": best_net,
 }
-"""By name: functions of a task, the choices of tuning, and which seeds and folds."""
+"""By name: functions of a task, the choices of tuning, seeds and folds."""
 
 
 def tuned(task: str, optimizer: str) -> list[Setting]:
-    """All that is tuned for a task with an optimiser."""
+    """Everything that is tuned for a task with an optimizer."""
+    settings, objectives = named(task).settings, named(task).objectives
     found = [Setting(task, "default", optimizer, "marginal", "unary")]
-    for objective in OBJECTIVES_OF[task]:
+    for objective in objectives:
         found += [Setting(task, "default", optimizer, objective, scheme) for scheme in SCHEMES]
         if optimizer == "adam":
             found += [Setting(task, "default", optimizer, objective, "temperature", form) for form in (False, True)]
-    others = {
-        "ocr": [(net, "marginal") for net in ("sigmoid", "layernorm")],
-        "chunking": [("bilstm", x) for x in EXACT],
-    }
     if optimizer == "adam":
-        for net, objective in others.get(task, ()):
-            found += [Setting(task, net, optimizer, objective, scheme) for scheme in ("stage", "joint")]
+        for net, used in settings.also_tuned.items():
+            found += [Setting(task, net, optimizer, o, scheme) for o in used for scheme in ("stage", "joint")]
     return found
+
+
+COMMON = ("unary", "main", "sgd", "temperature")
+"""The tables that every task has."""

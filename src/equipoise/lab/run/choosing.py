@@ -1,12 +1,12 @@
-"""From the records of the tuning runs to the file of choices that the tables are run with, in two rounds.
+"""From the records of the tuning runs to the choices that the tables are run with, in two rounds.
 
-Every point of a grid is run once or twice, and that is too little to tell good points apart: the spread of one run is
-larger than their differences. So the best two or three are run three or six times, and those decide.
+Every point of a grid is run once or twice. That is too little to tell good points apart: the spread of one run is
+larger than their differences. So the best two or three points are run three or six times, and these runs decide.
 
-The paper chooses a rate "without optimization diverging". What happens in one run of seventy is not seen in six, so a
-point of which any run so far, the tables' included, has come to nothing on the validation examples gives way to the
-next best. Where that has happened to two points of one rate when they were run for a table, it is the rate's doing, and
-every point of that rate gives way. Where no point is left, the one is taken whose runs are best on average.
+The paper chooses a rate "without optimization diverging". An event that happens in one run of seventy is not seen in
+six. So a point is excluded if any run so far, including those of the tables, diverged on the validation examples. If
+this happened to two points with the same rate when they were run for a table, the rate is the cause, and every point
+with that rate is excluded. If no point is left, the point with the best mean over its runs is chosen.
 """
 
 import json
@@ -14,47 +14,29 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..plan import grids, tables
 from ..recipe import Recipe
+from ..tasks import TASKS, named
 from .store import Record
 
 OPTIMIZERS = ("adam", "sgd")
 DIVERGED = 0.75
-"""A run has come to nothing if it ends below this share of what the best point of its grid reaches."""
-
-
-class Rounds(NamedTuple):
-    """Which runs of a point are looked at in each round, and how many points are in the second.
-
-    The tables' other runs do not count in a point's mean: only what was chosen has so many.
-    """
-
-    first: dict[str, tuple[int, ...]]
-    final: dict[str, tuple[int, ...]]
-    finalists: int
-
-
-SHORT = Rounds({"seeds": (0,), "folds": (0,)}, {"seeds": (0, 1, 2), "folds": (0,)}, 2)
-ROUNDS = {
-    "ocr": Rounds({"seeds": (0,), "folds": (0, 4)}, {"seeds": (0, 1), "folds": (0, 4, 8)}, 3),
-    "chunking": SHORT,
-    "horses": SHORT,
-}
+"""A run has diverged if it ends below this share of the best point of its grid."""
 
 
 def first_runs(task: str, optimizer: str) -> list[Recipe]:
     """Every point of every grid."""
-    points = [point for one in tables.tuned(task, optimizer) for point in grids.grid(one, tables.BASES[task])]
-    return [recipe for point in points for recipe in tables.runs(point, **ROUNDS[task].first)]
+    points = [point for one in tables.tuned(task, optimizer) for point in grids.grid(one)]
+    return [recipe for point in points for recipe in tables.runs(point, **named(task).settings.rounds.first)]
 
 
 def final_runs(task: str, optimizer: str, records: Iterable[Record]) -> list[Recipe]:
-    """The best points of every grid that was run to the end."""
+    """The best points of every grid that was run completely."""
     done = {kept.recipe: kept for kept in records}
     best = [point for one in tables.tuned(task, optimizer) for point in _finalists(one, done)]
-    return [recipe for point in best for recipe in tables.runs(point, **ROUNDS[task].final)]
+    return [recipe for point in best for recipe in tables.runs(point, **named(task).settings.rounds.final)]
 
 
 def choices_from(
@@ -64,20 +46,20 @@ def choices_from(
 ) -> dict[str, dict[str, Any]]:
     """The choice of every setting of a task (of all tasks), as `grids.choices` reads it.
 
-    A setting whose grid was not run to the end is left out.
+    A setting whose grid was not run completely is left out.
 
     >>> choices_from([])
     {}
     """
     done = {kept.recipe: kept for kept in records}
     found = {}
-    for one in tables.BASES if task is None else (task,):
+    for one in TASKS if task is None else (task,):
         for setting in (setting for optimizer in optimizers for setting in tables.tuned(one, optimizer)):
-            points = grids.grid(setting, tables.BASES[one])
+            points = grids.grid(setting)
             best = _finalists(setting, done)
             if not best:
                 continue
-            first, final, _ = ROUNDS[one]
+            first, final, _ = named(one).settings.rounds
             rounds = final if all(_of(point, final, done) for point in best) else first
             choice = choose(best, [kept for point in best for kept in _of(point, rounds, done)])
             every = choose(points, [kept for point in points for kept in _of(point, first, done)])
@@ -87,20 +69,20 @@ def choices_from(
 
 
 def _finalists(setting: grids.Setting, done: Mapping[Recipe, Record]) -> list[Recipe]:
-    """The best points by their first runs, of which no run came to nothing, or the best by all runs.
+    """The best points by their first runs, without those that diverged; if none is left, the best by all runs.
 
-    None if the grid was not run to the end.
+    Empty if the grid was not run completely.
     """
-    first, final, finalists = ROUNDS[setting.task]
-    points = grids.grid(setting, tables.BASES[setting.task])
+    first, final, finalists = named(setting.task).settings.rounds
+    points = grids.grid(setting)
     means = {point: mean_valid(runs) for point in points if (runs := _of(point, first, done))}
     if len(means) < len(points):
         return []
     least = DIVERGED * max(means.values())
-    lost = [point for point in means if any(not kept.valid >= least for kept in _every(point, done))]
-    tested = [point for point in lost if len(_every(point, done)) > len(tables.runs(point, **final))]
-    bold = [rates for rates, count in Counter(point.learning_rates for point in tested).items() if count > 1]
-    sound = [point for point in means if point not in lost and point.learning_rates not in bold]
+    diverged = [point for point in means if any(not kept.valid >= least for kept in _every(point, done))]
+    tested = [point for point in diverged if len(_every(point, done)) > len(tables.runs(point, **final))]
+    unstable = [rates for rates, count in Counter(point.learning_rates for point in tested).items() if count > 1]
+    sound = [point for point in means if point not in diverged and point.learning_rates not in unstable]
     if not sound:
         return [max(means, key=lambda point: mean_valid(_every(point, done)))]
     return sorted(sound, key=lambda point: -means[point])[:finalists]
@@ -112,7 +94,7 @@ def _every(point: Recipe, done: Mapping[Recipe, Record]) -> list[Record]:
 
 
 def _of(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Recipe, Record]) -> list[Record]:
-    """The point's records of a round, or nothing if some are missing."""
+    """The records of a point in a round; empty if some are missing."""
     wanted = tables.runs(point, **rounds)
     return [done[recipe] for recipe in wanted] if all(recipe in done for recipe in wanted) else []
 
@@ -138,7 +120,7 @@ def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any
 
 
 def mean_valid(records: Sequence[Record]) -> float:
-    """What a point is judged by; a run that failed counts as nothing."""
+    """What a point is judged by; a failed run counts as 0."""
     return statistics.mean(kept.valid if kept.failed is None else 0.0 for kept in records)
 
 
@@ -148,7 +130,7 @@ def _ignoring_seed_and_fold(recipe: Recipe) -> Recipe:
 
 
 def to_text(choices: dict[str, dict[str, Any]]) -> str:
-    """The content of the file, a setting a line, in the order of their names.
+    """The content of the file, one setting per line, sorted by name.
 
     >>> to_text({"b": {"valid": 0.9}, "a": {"valid": 0.8}})
     '{\\n "a": {"valid": 0.8},\\n "b": {"valid": 0.9}\\n}\\n'

@@ -1,28 +1,44 @@
-"""The three tasks of §6.1: data, net, metric and splits, nothing else."""
+"""The tasks of §6.1: data, net, metric, splits, and what the command and the tables need to know about each."""
 
 import difflib
+from typing import Any
 
 import torch
 
 from .chunking import Chunking
 from .horses import Horses
 from .ocr import OCR
-from .task import Batch, Make, Parameters, Split, Task
+from .task import Batch, Parameters, Split, Task
 
-TASKS: dict[str, Make] = {"ocr": OCR, "chunking": Chunking, "horses": Horses}
-"""Making `chunking` reads its data, which it wants in a data folder; `horses` looks there when it is first asked."""
+TASKS: dict[str, Any] = {"ocr": OCR, "chunking": Chunking, "horses": Horses}
+"""The classes of the tasks by name. `chunking` reads its data when it is created, `horses` when the data is used."""
+
+
+def named(name: str) -> Any:
+    """The class of the task of this name.
+
+    >>> named("ocr").title
+    'Handwritten words'
+    >>> named("ocrs")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no task 'ocrs'; did you mean ocr?
+    """
+    if name not in TASKS:
+        near = difflib.get_close_matches(name, TASKS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the tasks are {', '.join(TASKS)}"
+        raise ValueError(f"there is no task {name!r}; {hint}")
+    return TASKS[name]
 
 
 def load(name: str, net: str = "default", device: torch.device | str = "cpu") -> Task:
-    """The task of that name, with one of its nets.
+    """The task of this name, with one of its nets.
 
     >>> load("ocr").metric
     'accuracy'
     """
-    if name not in TASKS:
-        near = difflib.get_close_matches(name, TASKS, 1)
-        raise ValueError(f"there is no task {name!r}; " + (f"did you mean {near[0]}?" if near else f"have {[*TASKS]}"))
-    return TASKS[name](net, torch.device(device))
+    made: Task = named(name)(net, torch.device(device))
+    return made
 
 
-__all__ = ["TASKS", "Batch", "Parameters", "Split", "Task", "load"]
+__all__ = ["TASKS", "Batch", "Parameters", "Split", "Task", "load", "named"]

@@ -1,10 +1,9 @@
-"""What a task is to the training engine: examples, how they are split, a model, and a score for an answer.
+"""A task as the training engine sees it: examples, splits, a model, and a score for predictions.
 
-The engine trains E replicas side by side, so everything it passes has replicas as the first dimension: examples are
-asked for by their numbers, (E, B), where -1 stands for "none, just filling up".
+The engine trains E replicas side by side, so replicas are the first dimension of everything it passes. Examples are
+identified by their numbers, (E, B), where -1 is a filler.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -12,12 +11,13 @@ import torch
 from torch import Tensor
 
 from ...energies.energy import Energy, Pairwise
+from .settings import Settings
 
 Parameters = dict[str, Tensor]
-"""Of E replicas, each (E, ...). Names start with "unary." or "pairwise.", by the part of the energy that they make.
+"""Parameters of E replicas, each (E, ...). Names start with "unary." or "pairwise.", by the part they belong to.
 
-Those that start with "statistics." are not trained: a net measures them on the batches that it learns from, and moves
-them in place.
+Those that start with "statistics." are not trained: a net measures them on its training batches and updates them in
+place.
 """
 
 
@@ -31,17 +31,17 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """B examples for each of E replicas, as the model wants them."""
+    """B examples for each of E replicas, as input of the model."""
 
-    examples: Tensor  # (E, B), -1 where there is none
-    inputs: Any  # what the net reads
+    examples: Tensor  # (E, B), -1 for a filler
+    inputs: Any  # input of the net
     labels: Tensor  # (E, B, ...)
     lengths: Tensor | None  # (E, B), where examples have lengths
     learning: bool = False
-    """Whether a step of training is made of it, which matters to batch norm."""
+    """Whether this is a training step, which matters for batch norm."""
 
     def of(self, replicas: slice) -> "Batch":
-        """What is known of some replicas' examples. Inputs are kept if they are one tensor, replicas first."""
+        """The batch of some replicas. Inputs are kept only if they are one tensor with replicas first."""
         inputs = self.inputs[replicas] if isinstance(self.inputs, Tensor) else None
         lengths = None if self.lengths is None else self.lengths[replicas]
         return Batch(self.examples[replicas], inputs, self.labels[replicas], lengths, self.learning)
@@ -53,12 +53,25 @@ class Batch:
 
 
 class Task(Protocol):
+    """Class attributes describe the task; an instance has one of its nets and the data."""
+
     name: str
     metric: str
     folds: int
-    """How many test folds there are."""
+    """The number of test folds."""
     replicas_at_once: int
-    """How many the net can run side by side on a GPU, by memory."""
+    """How many replicas of the net fit on a GPU, by memory."""
+
+    # For the command, the tables and the report; the engine does not use them.
+    title: str
+    unit: str
+    """What the metric measures, in percent."""
+    objectives: tuple[str, ...]
+    nets: dict[str, str]
+    """The nets, each with a short description."""
+    settings: Settings
+    ratio_is_telling: bool
+    """Whether the ratio ||U|| / ||W|| by itself shows the balance of a model."""
 
     @property
     def energy(self) -> Energy: ...
@@ -72,7 +85,7 @@ class Task(Protocol):
     def batch(self, examples: Tensor, room: int) -> Batch: ...
 
     def room(self, examples: Tensor) -> int:
-        """How much room batches with these examples (..., B) need, in the task's own unit; equal room, equal shapes."""
+        """The room that batches of these examples (..., B) need, in a unit of the task. Equal room, equal shapes."""
         ...
 
     def unary(self, parameters: Parameters, batch: Batch) -> Tensor: ...
@@ -80,16 +93,24 @@ class Task(Protocol):
     def pairwise(self, parameters: Parameters, batch: Batch) -> Pairwise: ...
 
     def scores(self, predictions: Tensor, batch: Batch) -> Tensor:
-        """What each example adds to the K sums that the metric is made of, (E, B, K)."""
+        """The contribution of each example to the K sums from which the metric is computed, (E, B, K)."""
         ...
 
     def measure(self, sums: Tensor) -> Tensor:
-        """The metric, (E,), of these sums over all examples, (E, K)."""
+        """The metric, (E,), from these sums over all examples, (E, K)."""
+        ...
+
+    def predict(self, model: Any, request: Any) -> Any:
+        """Answer a `predicting.Request` with a trained model; returns data for JSON."""
+        ...
+
+    def details(self, model: Any) -> tuple[list[str], dict[str, Any]]:
+        """More on the test examples than the metric says, as lines of text and as data."""
         ...
 
 
 def with_count(values: Tensor) -> Tensor:
-    """Values (E, B) as `scores` of a metric that is their mean: (E, B, 2), each beside a 1."""
+    """Values (E, B) as `scores` of a metric that is their mean: (E, B, 2), each followed by a 1."""
     return torch.stack([values, torch.ones_like(values)], -1)
 
 
@@ -109,9 +130,5 @@ def share_right(predictions: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
 
 
 def at_once(task: Task, usual: int) -> int:
-    """How many examples, over all replicas, are evaluated at once: a task with large examples has an `at_once`."""
+    """The number of examples, over all replicas, to evaluate at once; tasks with large examples set `at_once`."""
     return getattr(task, "at_once", usual)
-
-
-Make = Callable[[str, torch.device], Task]
-"""Makes a task with the given net, on the given device."""

@@ -15,7 +15,7 @@ from ..tasks import Batch, Parameters, Task
 from . import optimizers, tensors
 from .phases import phases
 from .replica import Replica
-from .stack import Stack, scaling_state
+from .stack import Scored, Stack, scaling_state
 from .tensors import BadFileError
 
 FORMAT = "equipoise model 1"
@@ -48,13 +48,19 @@ class Model:
         return self._stack.predict(self._stack.parameters, batch)
 
     @torch.no_grad()
+    def scored(self, batch: Batch) -> Scored:
+        """The balanced scores of a batch."""
+        (found,) = self._stack.balanced(self._stack.parameters, batch)
+        return found
+
+    @torch.no_grad()
     def log_marginals_batch(self, batch: Batch) -> Tensor:
         """How likely each label is at each position of a batch of chains, in logarithms, (1, B, L, M).
 
         By the scores in balance: exact marginals; those of mean field for a model that was trained on them; and for a
         net alone its softmax.
         """
-        ((objective, part, unary, pairwise, _),) = self._stack.balanced(self._stack.parameters, batch)
+        objective, part, unary, pairwise, _ = self.scored(batch)
         if objective == "unary":
             return unary.log_softmax(-1)
         if objective == "mean_field":

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lab.tasks import herd
-from lab.tasks.herd import SIZE
+from lab.tasks.horses import herd
+from lab.tasks.horses.herd import SIZE
 
 from equipoise.lab.data.pictures import BadPictureError
 from equipoise.lab.tasks.horses import iou
-from equipoise.lab.tasks.segmenting import AT_ONCE, Segmented, at_size, margins, segment, truth_iou
+from equipoise.lab.tasks.horses.segmenting import AT_ONCE, Segmented, at_size, margins, segment, truth_iou
 from equipoise.lab.training import Model
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")

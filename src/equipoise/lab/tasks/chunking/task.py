@@ -1,36 +1,37 @@
 """Text chunking (§6.1, "CoNLL Chunking"): 10,948 sentences of CoNLL-2000, 23 tags, chunk F1.
 
-A fifth of the publisher's training part, drawn by the seed, is for validation; the test part is the publisher's. Word
-vectors are given and stay as they are; all unknown words share one that is learned. Nets are called
+A fifth of the publisher's training part, drawn by the seed, is the validation part; the test part is the publisher's.
+Word vectors are fixed; all unknown words share one that is learned. The nets are
 
-    default     each word by itself, two linear layers: the model whose scaling breaks
+    default     each word by itself, two linear layers: the model for which joint training fails in the paper
     linear-N    the same, with N hidden units
-    bilstm      a BiLSTM over the sentence: the model for which joint training works
+    bilstm      a BiLSTM over the sentence: the model for which joint training works in the paper
 
-and use GloVe's vectors, or SENNA's, as the paper does, with "+senna" at the end of the name.
+They use GloVe vectors; "+senna" at the end of the name selects SENNA's, which the paper uses.
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ...energies.chain import ChainEnergy
-from ..data import conll, vectors
-from ..data.folder import require
-from ..nets.tagger import HIDDEN, Tagger
-from .chunks import Counter, Scores, scores_of
+from ....energies import ChainEnergy
+from ...data import conll, vectors
+from ...data.folder import require
+from ...nets.tagger import HIDDEN, Tagger
+from ...recipe import OBJECTIVES
+from ..predicting import Predictor, Request
+from ..task import Batch, Parameters, Split
+from .chunks import Counter
 from .sentences import Sentences
-from .task import Batch, Parameters, Split
+from .settings import SETTINGS
 
 VALIDATION = 0.2
-TAGGED_AT_ONCE = 128
 AT_ONCE = {"linear": 65536, "bilstm": 4096}
-"""Sentences in evaluation, over all replicas. A BiLSTM over sentences has 2,400 gates for each word of each."""
+"""Sentences per batch in evaluation, over all replicas. A BiLSTM has 2,400 gates per word and replica."""
 
 
 class Net(NamedTuple):
@@ -54,8 +55,19 @@ def parse(name: str) -> Net:
 
 class Chunking:
     name = "chunking"
+    title = "Text chunking"
     metric = "F1"
+    unit = "F1, %"
     folds = 1
+    objectives = OBJECTIVES
+    nets: ClassVar[dict[str, str]] = {
+        "default": "each word by itself, two linear layers",
+        "linear-N": "the same with N hidden units",
+        "bilstm": "a BiLSTM over the sentence",
+        "+senna": "appended to a name: the paper's word vectors instead of GloVe",
+    }
+    settings = SETTINGS
+    ratio_is_telling = True
     replicas_at_once = 512
     energy = ChainEnergy()
 
@@ -75,7 +87,7 @@ class Chunking:
         self.at_once = AT_ONCE[self.wanted.head]
 
     def encode(self, sentences: list[conll.Sentence]) -> Sentences:
-        """Any sentences, as this task's net reads them."""
+        """Sentences in the form that the net of this task reads."""
         words = {word for sentence in sentences for word in sentence.words}
         known = vectors.load(self.wanted.vectors, words, self.data_dir)
         labels = {tag: i for i, tag in enumerate(self.tags)}
@@ -83,7 +95,7 @@ class Chunking:
 
     def split(self, fold: int, seed: int) -> Split:
         if fold != 0:
-            raise ValueError(f"chunking has test fold 0 alone, got {fold}")
+            raise ValueError(f"chunking has only test fold 0, got {fold}")
         order = torch.randperm(self.train_size, generator=torch.Generator().manual_seed(seed))
         held_out = round(VALIDATION * self.train_size)
         test = torch.arange(self.train_size, self.size)
@@ -100,7 +112,7 @@ class Chunking:
         return self.sentences.batch(examples, room)
 
     def unary(self, parameters: Parameters, batch: Batch) -> Tensor:
-        """(E, B, L, M), L being that of the labels, whatever the batch has been trimmed to."""
+        """(E, B, L, M), where L is that of the labels, also if the batch was trimmed."""
         net = {name.removeprefix("unary."): x for name, x in parameters.items() if name.startswith("unary.")}
         scores = self.net(net, batch.inputs)
         return pad(scores, (0, 0, 0, batch.labels.shape[-1] - scores.shape[2]))
@@ -121,39 +133,13 @@ class Chunking:
         assert batch.lengths is not None
         return self.counter.count(predictions, batch.labels, batch.lengths)
 
+    def predict(self, model: Predictor, request: Request) -> Any:
+        from .predict import predict
 
-class Tagged(NamedTuple):
-    words: tuple[str, ...]
-    pos: tuple[str, ...]
-    tags: list[str]
-    confidences: list[float]
-    """How likely each tag is, by the model: its marginal probability."""
+        return predict(model, request)
 
+    def details(self, model: Predictor) -> tuple[list[str], dict[str, Any]]:
+        """Precision, recall and F1 on the test part, overall and by type."""
+        from .predict import details
 
-def read_and_tag(model: Any, path: str | Path) -> Iterator[Tagged]:
-    """Tag the sentences of a file in CoNLL columns, of which the third is optional and not looked at.
-
-    `model` is a `training.Model` of this task.
-    """
-    task: Chunking = model.task
-    bare = [conll.Sentence(sentence.words, sentence.pos, ()) for sentence in conll.read(path, tagged=False)]
-    if not bare:
-        return
-    encoded = task.encode(bare)
-    for examples in torch.arange(len(bare)).split(TAGGED_AT_ONCE):
-        batch = encoded.batch(examples[None].to(task.device), encoded.room(examples[None]))
-        labels, log_p = model.predict_batch(batch)[0], model.log_marginals_batch(batch)[0]
-        sure = log_p.gather(-1, labels.clamp(min=0)[..., None])[..., 0].exp()
-        for i, numbers, p in zip(examples.tolist(), labels.tolist(), sure.tolist(), strict=True):
-            n = len(bare[i])
-            yield Tagged(bare[i].words, bare[i].pos, [task.tags[label] for label in numbers[:n]], p[:n])
-
-
-def report(model: Any, examples: Tensor) -> Scores:
-    """Precision, recall and F1 of a `training.Model` on these examples, over all and by type."""
-    task: Chunking = model.task
-    total = torch.zeros(len(task.counter.kinds), 3, dtype=torch.long, device=task.device)
-    for numbers in examples.split(TAGGED_AT_ONCE):
-        batch = task.batch(numbers[None].to(task.device), task.room(numbers[None]))
-        total += task.count(model.predict_batch(batch), batch).sum((0, 1))
-    return scores_of(total, task.counter.kinds)
+        return details(model)

@@ -1,8 +1,8 @@
 """Sentences as tensors, and batches of them for E replicas: every distinct word of a batch once, letter after letter.
 
-How many distinct words and letters there is room for is all about a batch that Python must know beforehand, so that a
-GPU does not wait for it. Sentences have the length of the longest there is; on the CPU, where looking costs nothing, of
-the longest in the batch.
+Python needs to know only the room for distinct words and letters of a batch in advance, so a GPU never waits for it.
+Sentences are padded to the longest of the corpus; on the CPU, where reading lengths is free, to the longest of the
+batch.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..data.conll import Sentence
-from ..data.vectors import SIZE, Vectors
-from ..nets.recurrence import Rows
-from ..nets.tagger import Words, codes
-from .task import Batch
+from ...data.conll import Sentence
+from ...data.vectors import SIZE, Vectors
+from ...nets.recurrence import Rows
+from ...nets.tagger import Words, codes
+from ..task import Batch
 
 ROOM = 32, 192
-"""Words and letters that a unit of room has: about as they come in English, and enough that few shapes occur."""
+"""Words and letters in one unit of room: in about the proportion of English, and large enough that few shapes occur."""
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """S sentences of at most L words out of V. The last of the V words is none: what stands beyond a sentence."""
+    """S sentences of at most L words out of V. The last of the V words stands for "no word", beyond a sentence."""
 
     characters: Tensor  # (V, C)
-    sizes: Tensor  # (V,), 0 for none
+    sizes: Tensor  # (V,), 0 for no word
     vectors: Tensor  # (V, 50)
     known: Tensor  # (V,)
     words: Tensor  # (S, L)
@@ -43,7 +43,7 @@ class Sentences:
         labels: dict[str, int],
         device: torch.device | str = "cpu",
     ) -> "Sentences":
-        """Parts of speech that `speech` does not have are 0. Words are numbered by length, the longest first."""
+        """Parts of speech that are not in `speech` get 0. Words are numbered by length, the longest first."""
         words = sorted({word for sentence in sentences for word in sentence.words}, key=lambda word: (-len(word), word))
         number = {word: i for i, word in enumerate(words)}
         found, known = vectors.look_up(words)
@@ -60,8 +60,8 @@ class Sentences:
         )
 
     def room(self, examples: Tensor) -> int:
-        """In units, what the largest of these batches (..., B) needs for its distinct words, "none" among them."""
-        cost = torch.stack([torch.ones_like(self.sizes), self.sizes], -1).float()  # (V, 2): a word, and its letters
+        """The units of room that the largest of these batches (..., B) needs for its distinct words and "no word"."""
+        cost = torch.stack([torch.ones_like(self.sizes), self.sizes], -1).float()  # (V, 2): one word, and its letters
         unit, most = torch.tensor(ROOM, device=cost.device), 1
         for part in examples.flatten(0, -2).to(cost.device).split(1024):
             occurs = cost.new_zeros(len(part), len(cost)).scatter_(1, self._words(part).flatten(1), 1.0)
@@ -69,7 +69,7 @@ class Sentences:
         return most
 
     def batch(self, examples: Tensor, room: int) -> Batch:
-        """Examples (E, B), -1 for none; inputs are `Words`, labels (E, B, L)."""
+        """Examples (E, B), -1 for a filler; inputs are `Words`, labels (E, B, L)."""
         words, sentence = self._words(examples), examples.clamp(min=0)
         lengths = torch.where(examples >= 0, self.lengths[sentence], 1)
         distinct, place = _distinct(words, len(self.sizes), ROOM[0] * room)
@@ -90,17 +90,19 @@ class Sentences:
         starts = torch.where(sizes > 0, sizes.cumsum(-1) - sizes, 0)
         place = torch.arange(self.characters.shape[1], device=words.device)
         slot = torch.where(place < sizes[..., None], starts[..., None] + place, room)
-        letters = words.new_zeros(len(words), room + 1)  # one place more, for what is beyond a word
+        letters = words.new_zeros(len(words), room + 1)  # one place more, for positions beyond a word
         letters.scatter_(1, slot.flatten(1), self.characters[words].flatten(1))
         return letters[:, :room], Rows(starts, sizes, len(place))
 
 
 def _distinct(words: Tensor, many: int, room: int) -> tuple[Tensor, Tensor]:
-    """Which of `many` words occur, (E, room), filled up with the last of them, and the place of each among these."""
+    """The distinct words, (E, room), padded with the last of `many`, and the index of each word among them."""
     flat = words.flatten(1)
     occurs = torch.zeros(len(flat), many, dtype=torch.long, device=words.device).scatter_(1, flat, 1)
     place = occurs.cumsum(1) - 1
-    distinct = torch.full((len(flat), room + 1), many - 1, device=words.device)  # one place more, for what does not
+    distinct = torch.full(
+        (len(flat), room + 1), many - 1, device=words.device
+    )  # one place more, for words that do not occur
     numbers = torch.arange(many, device=words.device).expand_as(place)
     distinct.scatter_(1, torch.where(occurs > 0, place, room), numbers)
     return distinct[:, :room], place.gather(1, flat).view_as(words)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tasks.herd import COUNT, SIZE, write
+from lab.tasks.horses.herd import COUNT, SIZE, write
 
 from equipoise.lab import tasks
 from equipoise.lab.data import MissingFileError
 from equipoise.lab.tasks import Parameters
-from equipoise.lab.tasks.horses import Horses, Net, iou, parse
+from equipoise.lab.tasks.horses.task import Horses, Net, iou, parse
 
 SMALL = "w2-16-d2"
 

@@ -13,7 +13,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
 from equipoise.lab.data import conll
-from equipoise.lab.tasks.chunks import Chunk, Counter, chunks, evaluate, score
+from equipoise.lab.tasks.chunking.chunks import Chunk, Counter, chunks, evaluate, score
 
 TAGS = ["O", "B-NP", "I-NP", "B-VP", "I-VP", "B-A-B", "I-A-B"]
 

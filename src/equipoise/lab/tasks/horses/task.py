@@ -1,20 +1,20 @@
 """Binary segmentation (§6.1, "Binary Segmentation"): 328 horses, two labels, intersection over union.
 
-50 pictures, always the same, are for validation: never trained on, never tested on. The other 278 fall into five folds,
-drawn by the seed. Training also sees each picture's mirror image: example 328 + i is that of example i.
+50 fixed pictures are the validation part: never trained on, never tested on. The other 278 form five folds, drawn by
+the seed. Training also uses the mirror image of each picture: example 328 + i mirrors example i.
 
 The metric is the intersection over union of the foreground, |P and T| / |P or T|, of each picture, averaged over
 pictures; 1 where both are empty. It is measured at the resolution of the net; `segmenting.truth_iou` measures it at
 that of the masks.
 
-Nets are called wN-S for a UNet of width N at S x S pixels, halved four times; -dK at the end of that says K times. What
-follows says how W is kept definite and how large it may be, each at most once:
+The net wN-S is a UNet of width N at S x S pixels, halved four times; wN-S-dK is halved K times. The name may be
+followed by options, each at most once, that say how W is kept definite and how large it may be:
 
     +raw +checked +normalized     instead of bounded, see `crf.GaussianCRF`
-    +share0.9                     of ridge that sigma_max may take, 0.5 if not said
-    +learned                      that share is where it starts, and is learned
-    +ridge100                     ridge, 1 if not said
-    +unmirrored                   trained on the pictures as they are alone
+    +share0.9                     the share of ridge that sigma_max may reach, 0.5 by default
+    +learned                      the share is learned, from that start
+    +ridge100                     the ridge, 1 by default
+    +unmirrored                   train without mirror images
 
 The net "default" is w8-64+unmirrored.
 """
@@ -23,16 +23,18 @@ import math
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...energies import Embedded, GaussianEnergy
-from ...energies.gaussian import DEFINITE
-from ..data import horses
-from ..nets.unet import UNet
-from .task import Batch, Parameters, Split, mean, with_count
+from ....energies import Embedded, GaussianEnergy
+from ....energies.gaussian import DEFINITE
+from ...data import horses
+from ...nets.unet import UNet
+from ..predicting import Predictor, Request
+from ..task import Batch, Parameters, Split, mean, with_count
+from .settings import SETTINGS
 
 COUNT, VALIDATION, FOLDS, LABELS = 328, 50, 5, 2
 DEFAULT = "w8-64+unmirrored"
@@ -40,9 +42,9 @@ NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
 OPTION = f"share(?P<share>{NUMBER})|ridge(?P<ridge>{NUMBER})|(?P<learned>learned)|(?P<unmirrored>unmirrored)"
 OPTION += f"|(?P<definite>{'|'.join(DEFINITE)})"
 NUMBERS_AT_ONCE = 2**26
-"""In evaluation, of a full-size map over all replicas: 256 MB."""
+"""Numbers in a full-size feature map over all replicas, in evaluation: 256 MB."""
 NUMBERS_IN_TRAINING = 2**25
-"""Of a full-size map of one picture each: with 16 pictures a batch, training takes about 60 GB then."""
+"""The same for one picture per replica, in training: with 16 pictures per batch, about 60 GB in all."""
 
 
 class Net(NamedTuple):
@@ -89,13 +91,24 @@ def parse(name: str) -> Net:
 
 class Horses:
     name = "horses"
+    title = "Horse segmentation"
     metric = "IoU"
+    unit = "intersection over union, %"
     folds = FOLDS
+    objectives = ("marginal",)
+    nets: ClassVar[dict[str, str]] = {
+        "default": DEFAULT,
+        "wN-S": "a UNet of width N at S x S pixels",
+        "wN-S-dK": "the same, halved K times",
+        "+raw +checked +normalized +shareX +learned +ridgeX +unmirrored": "appended to a name: the form of the CRF",
+    }
+    settings = SETTINGS
+    ratio_is_telling = False  # every pixel interacts with all others, so the ratio alone does not show the balance
 
     def __init__(
         self, net: str = "default", device: torch.device | str = "cpu", data_dir: str | Path | None = None
     ) -> None:
-        """Making one reads nothing: whoever only predicts needs no data folder."""
+        """Reads no data yet: prediction alone needs no data folder."""
         self.wanted, self.device, self.data_dir = parse(net), torch.device(device), data_dir
         width, self.size, depth = self.wanted[:3]
         self.energy = GaussianEnergy(self.wanted.definite, self.wanted.ridge)
@@ -141,13 +154,13 @@ class Horses:
         return drawn
 
     def room(self, examples: Tensor) -> int:
-        """Pictures are of one size."""
+        """All pictures have the same size."""
         return self.size**2
 
     def batch(self, examples: Tensor, room: int) -> Batch:
-        """A batch that is not full is filled up with its own examples once more, which count in batch norm alone."""
+        """A batch that is not full is filled with its own examples again, which count in batch norm only."""
         there = examples >= 0
-        first = (~there).long().argsort(dim=-1, stable=True)  # the places of examples, before those of fillers
+        first = (~there).long().argsort(dim=-1, stable=True)  # the positions of examples come before those of fillers
         again = torch.arange(examples.shape[1], device=examples.device) % there.sum(-1, keepdim=True).clamp(min=1)
         number = examples.gather(1, torch.where(there, again.new_zeros(()), first.gather(1, again)))
         number = torch.where(there, examples, number).clamp(min=0)
@@ -177,6 +190,14 @@ class Horses:
 
     def measure(self, sums: Tensor) -> Tensor:
         return mean(sums)
+
+    def predict(self, model: Predictor, request: Request) -> Any:
+        from .predict import predict
+
+        return predict(model, request)
+
+    def details(self, model: Predictor) -> tuple[list[str], dict[str, Any]]:
+        return [], {}
 
 
 def iou(predicted: Tensor, true: Tensor) -> Tensor:

@@ -4,32 +4,45 @@ Fold 9 is the validation fold: never trained on, never tested on. Test fold f of
 training. The metric is the share of right letters of a word, averaged over words.
 """
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
-from ...energies import ChainEnergy
-from ..data import ocr
-from ..nets import lenet
-from .task import Batch, Parameters, Split, mean, share_right, with_count
+from ....energies import ChainEnergy
+from ...data import ocr
+from ...nets import lenet
+from ...recipe import OBJECTIVES
+from ..predicting import Predictor, Request
+from ..task import Batch, Parameters, Split, mean, share_right, with_count
+from .settings import SETTINGS
 
 VALIDATION_FOLD = 9
 ROOM = 16
 """Batches hold letters, not words; their number is rounded up to a multiple of this, so that few shapes occur."""
 
-NETS = {"default": "relu", "sigmoid": "sigmoid", "layernorm": "layernorm"}
-
 
 class OCR:
     name = "ocr"
+    title = "Handwritten words"
     metric = "accuracy"
+    unit = "% of letters read right"
     folds = 9
+    objectives = OBJECTIVES
+    nets: ClassVar[dict[str, str]] = {
+        "default": "LeNet, as in the paper",
+        "sigmoid": "LeNet with a sigmoid at the top",
+        "layernorm": "LeNet with layer normalisation",
+    }
+    settings = SETTINGS
+    ratio_is_telling = True
     replicas_at_once = 512
     energy = ChainEnergy()
 
     def __init__(self, net: str = "default", device: torch.device | str = "cpu") -> None:
-        if net not in NETS:
-            raise ValueError(f"ocr has the nets {', '.join(NETS)}, got {net!r}")
-        self.net = lenet.LeNet(NETS[net])
+        if net not in self.nets:
+            raise ValueError(f"ocr has the nets {', '.join(self.nets)}, got {net!r}")
+        self.net = lenet.LeNet("relu" if net == "default" else net)
         letters = ocr.load()
         self.fold_of = letters.folds
         self.lengths_here = letters.lengths
@@ -43,7 +56,7 @@ class OCR:
         self.lengths = letters.lengths.to(device)
 
     def split(self, fold: int, seed: int) -> Split:
-        """The folds are the publisher's, so the seed has no say."""
+        """The folds are the publisher's and do not depend on the seed."""
         if not 0 <= fold < self.folds:
             raise ValueError(f"ocr has test folds 0 to {self.folds - 1}, got {fold}")
         train = (self.fold_of != fold) & (self.fold_of != VALIDATION_FOLD)
@@ -59,13 +72,13 @@ class OCR:
         return -(-int(letters.max()) // ROOM) * ROOM
 
     def batch(self, examples: Tensor, room: int) -> Batch:
-        """Words packed letter by letter: `room` letters a replica, so that the net sees no padding but at the end."""
+        """Words packed letter by letter: `room` letters per replica, so that padding occurs at the end only."""
         word = examples.clamp(min=0)
         lengths = torch.where(examples >= 0, self.lengths[word], 1)
         place = torch.arange(self.letters.shape[1], device=word.device)
         slot = (lengths.cumsum(-1) - lengths)[..., None] + place  # (E, B, L): where a letter goes
         slot = torch.where(place < lengths[..., None], slot, room)
-        packed = word.new_zeros(len(word), room + 1)  # one place more, for what is beyond the length
+        packed = word.new_zeros(len(word), room + 1)  # one place more, for positions beyond the length
         packed.scatter_(1, slot.flatten(1), self.letters[word].flatten(1))
         inputs = self.windows[packed[:, :room]], slot.clamp(max=room - 1)
         return Batch(examples, inputs, self.labels[word], lengths)
@@ -86,3 +99,11 @@ class OCR:
 
     def measure(self, sums: Tensor) -> Tensor:
         return mean(sums)
+
+    def predict(self, model: Predictor, request: Request) -> Any:
+        from .predict import predict
+
+        return predict(model, request)
+
+    def details(self, model: Predictor) -> tuple[list[str], dict[str, Any]]:
+        return [], {}

@@ -1,7 +1,7 @@
 """A page of pictures: image, truth, unary alone, joint, balanced, and where the last two differ.
 
-Which pictures are shown is a rule: by how much the balanced model's intersection over union is above the joint one's,
-the best, the median and the worst of the test fold.
+The pictures are chosen by a rule: the best, the median and the worst of the test fold, by the difference between the
+intersection over union of the balanced and of the joint model.
 """
 
 import base64
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from ..data.folder import present, require
 from ..data.pictures import Bytes, decode, library, resize
-from ..report.files import write_whole
+from ..files import write_whole
 from ..tasks.horses import Horses, iou
-from ..tasks.segmenting import at_size, margins
+from ..tasks.horses.predict import Mask, edge
+from ..tasks.horses.segmenting import at_size, margins
 from ..training import Model
-from .pictures import Mask, edge
 
-WHO = ("unary", "joint", "balanced")
+MODELS = ("unary", "joint", "balanced")
 RIGHT, EXTRA, MISSED = (0, 158, 115), (213, 94, 0), (0, 114, 178)
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --soft: #6b6b6b; --line: #ddd; }
@@ -39,7 +39,7 @@ figcaption { font-size: .85rem; } .key { display: inline-block; width: .8em; hei
 
 @dataclass(frozen=True)
 class Shown:
-    """One picture, and what each model makes of it."""
+    """One picture, and the mask and score of each model."""
 
     number: int
     truth: Mask
@@ -52,16 +52,16 @@ class Shown:
 
 
 def gallery(files: Mapping[str, Path], out: Path, *, count: int = 3, device: str = "cpu") -> None:
-    """Write the page, one HTML file that needs nothing else.
+    """Write the page as one self-contained HTML file.
 
     `files` are the models, by the names unary, joint and balanced. They must have been trained on the same fold.
     """
-    if set(files) != set(WHO):
-        raise ValueError(f"the page wants the models {', '.join(WHO)}, got {', '.join(files)}")
-    models = {who: Model.load(files[who], device, task="horses") for who in WHO}
+    if set(files) != set(MODELS):
+        raise ValueError(f"the page needs the models {', '.join(MODELS)}, got {', '.join(files)}")
+    models = {scheme: Model.load(files[scheme], device, task="horses") for scheme in MODELS}
     folds = {(model.recipe.seed, model.recipe.fold) for model in models.values()}
     if len(folds) > 1:
-        raise ValueError("the models must be of one seed and fold, or one has trained on what another is tested on")
+        raise ValueError("the models must have the same seed and fold, or one was trained on the test examples of another")
     ((seed, fold),) = folds
     task = models["unary"].task
     assert isinstance(task, Horses)
@@ -70,17 +70,18 @@ def gallery(files: Mapping[str, Path], out: Path, *, count: int = 3, device: str
 
 
 def look(models: Mapping[str, Model], task: Horses, number: int) -> Shown:
-    truth, found = task.data.truth(number), {}
-    for who, model in models.items():
+    truth = task.data.truth(number)
+    found: dict[str, Tensor] = {}
+    for scheme, model in models.items():
         example = torch.tensor([[number]], device=task.device)
         assert isinstance(model.task, Horses)
-        found[who] = at_size(margins(model, model.task.batch(example, 0))[0].cpu(), *truth.shape)
-    score = {who: float(iou(mask, truth)) for who, mask in found.items()}
-    return Shown(number, truth.numpy(), {who: mask.numpy() for who, mask in found.items()}, score)
+        found[scheme] = at_size(margins(model, model.task.batch(example, 0))[0].cpu(), *truth.shape)
+    score = {scheme: float(iou(mask, truth)) for scheme, mask in found.items()}
+    return Shown(number, truth.numpy(), {scheme: mask.numpy() for scheme, mask in found.items()}, score)
 
 
 def choose(every: list[Shown], count: int) -> dict[str, list[Shown]]:
-    """The best, the median and the worst by gain, so many of each, none twice."""
+    """The best, the median and the worst pictures by gain, `count` of each, none twice."""
     order = sorted(every, key=lambda one: (-one.gain, one.number))
     count = min(count, len(order) // 3)
     middle = (len(order) - count) // 2
@@ -88,9 +89,9 @@ def choose(every: list[Shown], count: int) -> dict[str, list[Shown]]:
 
 
 def page(models: Mapping[str, Model], task: Horses, every: list[Shown], count: int) -> str:
-    means = {who: float(np.mean([one.score[who] for one in every])) for who in WHO}
+    means = {scheme: float(np.mean([one.score[scheme] for one in every])) for scheme in MODELS}
     better, worse = (sum(sign * one.gain > 0 for one in every) for sign in (1, -1))
-    told = "; ".join(f"{who}: {100 * means[who]:.1f} ({escape(models[who].recipe.scheme)})" for who in WHO)
+    told = "; ".join(f"{scheme}: {100 * means[scheme]:.1f} ({escape(models[scheme].recipe.scheme)})" for scheme in MODELS)
     parts = [
         f"<h2>{name.capitalize()}</h2>{''.join(_row(task, one) for one in shown)}"
         for name, shown in choose(every, count).items()
@@ -99,7 +100,7 @@ def page(models: Mapping[str, Model], task: Horses, every: list[Shown], count: i
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>equipoise: horses</title><style>{STYLE}</style></head><body>
-<h1>Horses that no model has seen</h1>
+<h1>Test pictures</h1>
 <p>Test fold {recipe.fold}, seed {recipe.seed}, net {escape(recipe.net)}: {len(every)} pictures. Mean intersection over
 union in %, at the resolution of the masks: {told}. The balanced model is better than the joint one on {better} and
 worse on {worse}.</p>
@@ -115,10 +116,10 @@ where the two differ:{_key(RIGHT)}the balanced model is right{_key(EXTRA)}the jo
 def _row(task: Horses, one: Shown) -> str:
     picture, name = _picture(task, one), task.data.names[one.number]
     cells = [(name, picture), ("truth", _painted(picture, {RIGHT: one.truth}))]
-    for who in WHO:
-        mask = one.found[who]
+    for scheme in MODELS:
+        mask = one.found[scheme]
         parts = {RIGHT: mask & one.truth, EXTRA: mask & ~one.truth, MISSED: ~mask & one.truth}
-        cells.append((f"{who} {100 * one.score[who]:.1f}", _painted(picture, parts)))
+        cells.append((f"{scheme} {100 * one.score[scheme]:.1f}", _painted(picture, parts)))
     differ, right = one.found["joint"] != one.found["balanced"], one.found["balanced"] == one.truth
     parts = {RIGHT: differ & right, EXTRA: differ & ~right}
     cells.append((f"balanced - joint {100 * one.gain:+.1f}", _painted(picture // 2 + 127, parts, 1.0)))
@@ -130,7 +131,7 @@ def _row(task: Horses, one: Shown) -> str:
 
 
 def _picture(task: Horses, one: Shown) -> Bytes:
-    """The publisher's picture at the size of its mask, where it is here and in colour; else what the net sees."""
+    """The publisher's picture at the size of its mask, where it is available in colour; otherwise the input of the net."""
     height, width = one.truth.shape
     name = task.data.names[one.number]
     if present("horses", task.data_dir).complete and name not in task.data.replaced:

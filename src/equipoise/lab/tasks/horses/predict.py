@@ -1,7 +1,5 @@
-"""`equipoise predict` with a model of horses: masks and overlays of pictures, or how good it is on a test fold."""
+"""`equipoise predict` for horses: masks and overlays of pictures, or the intersection over union on a test fold."""
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.pictures import ENDINGS, BadPictureError, Bytes, library
-from ..tasks.segmenting import segment as segmented
-from ..tasks.segmenting import truth_iou
-from ..training import Model
+from ...data.pictures import ENDINGS, BadPictureError, Bytes, library
+from ..predicting import Predictor, Request, test_examples
+from .segmenting import segment, truth_iou
 
 Mask = NDArray[np.bool_]
 
@@ -21,56 +18,57 @@ TINT = np.array([213, 94, 0])
 STRENGTH = 0.45
 
 
-def segment(model: Model, source: Path, out: Path, *, as_json: bool = False) -> None:
-    """Write the masks of a picture, or of all in a folder: NAME.mask.png, and NAME.overlay.png to look at.
+def predict(model: Predictor, request: Request) -> dict[str, Any]:
+    """Masks of the pictures asked for, or the intersection over union on a test fold."""
+    if request.source is None:
+        request.only("a model of horses without pictures is tested, and", "--fold")
+        return evaluate(model, request)
+    request.only("a model of horses that segments pictures", "file", "--out")
+    if request.out is None:
+        raise ValueError("name a folder for the masks with --out")
+    return write_masks(model, request, request.source, request.out)
 
-    A picture that cannot be decoded, or is of one colour, is named on standard error, and the rest goes on; the exit
-    code is then 1. A folder without pictures is an error.
+
+def write_masks(model: Predictor, request: Request, source: Path, out: Path) -> dict[str, Any]:
+    """Write the masks of a picture, or of all pictures in a folder: NAME.mask.png, and NAME.overlay.png to look at.
+
+    A picture that cannot be decoded, or has only one colour, is reported, and the others are processed. A folder
+    without pictures is an error.
     """
     paths = find(source)
     if out.resolve() == source.resolve():
         raise ValueError(f"the masks cannot go to {out}, where the pictures are: name another folder with --out")
     out.mkdir(parents=True, exist_ok=True)
     done: list[dict[str, Any]] = []
-    failed: list[str] = []
-    for name, one in zip(names(paths), segmented(model, paths), strict=True):
+    for name, one in zip(names(paths), segment(model, paths), strict=True):
         if isinstance(one, BadPictureError):
-            failed.append(str(one))
-            print(f"equipoise: {one}", file=sys.stderr)
+            request.failed.append(str(one))
+            request.warn(str(one))
             continue
         mask, overlaid = out / f"{name}.mask.png", out / f"{name}.overlay.png"
         write(mask, one.mask.astype(np.uint8) * 255)
         write(overlaid, overlay(one.picture, one.mask))
         share = float(one.mask.mean())
         done.append({"picture": str(one.path), "mask": str(mask), "overlay": str(overlaid), "foreground": share})
-        if not as_json:
-            print(f"{one.path}: {100 * share:.1f} % foreground, {mask}")
-    if as_json:
-        json.dump({"pictures": done, "failed": failed}, sys.stdout, indent=1)
-        print()
-    if failed:
-        print(f"equipoise: {len(failed)} of {len(paths)} pictures could not be used", file=sys.stderr)
-        sys.exit(1)
+        request.say(f"{one.path}: {100 * share:.1f} % foreground, {mask}")
+    if request.failed:
+        request.warn(f"{len(request.failed)} of {len(paths)} pictures could not be used")
+    return {"pictures": done, "failed": request.failed}
 
 
-def evaluate(model: Model, fold: int | None = None, *, as_json: bool = False) -> None:
-    """Print the intersection over union on a test fold, at the resolution of the net and at that of the masks."""
-    recipe = model.recipe
-    where = recipe.fold if fold is None else fold
-    test = model.task.split(where, recipe.seed).test
-    found = {"iou": model.evaluate(test), "iou_at_mask_size": float(truth_iou(model, test).mean())}
-    if as_json:
-        json.dump(found | {"fold": where, "pictures": len(test)}, sys.stdout, indent=1)
-        print()
-        return
-    print(
-        f"IoU on {len(test)} pictures of test fold {where}: {100 * found['iou']:.2f} %, "
+def evaluate(model: Predictor, request: Request) -> dict[str, Any]:
+    """The intersection over union on a test fold, at the resolution of the net and at that of the masks."""
+    fold, examples = test_examples(model, request)
+    found = {"iou": model.evaluate(examples), "iou_at_mask_size": float(truth_iou(model, examples).mean())}
+    request.say(
+        f"IoU on {len(examples)} pictures of test fold {fold}: {100 * found['iou']:.2f} %, "
         f"at the size of the masks {100 * found['iou_at_mask_size']:.2f} %"
     )
+    return found | {"fold": fold, "pictures": len(examples)}
 
 
 def find(source: Path) -> list[Path]:
-    """The picture itself, or the pictures that lie in a folder, known by how their names end."""
+    """The picture itself, or all pictures in a folder, recognised by their file extension."""
     if not source.is_dir():
         return [source]
     paths = sorted(path for path in source.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
@@ -80,7 +78,7 @@ def find(source: Path) -> list[Path]:
 
 
 def names(paths: list[Path]) -> Iterator[str]:
-    """What to call each picture's masks: its name without the ending, unless two differ in that alone.
+    """The name of each picture's masks: the file name without extension, unless two files differ only in that.
 
     >>> list(names([Path("a.jpg"), Path("a.png"), Path("b.jpg")]))
     ['a.jpg', 'a.png', 'b']
@@ -97,7 +95,7 @@ def overlay(picture: Bytes, mask: Mask) -> Bytes:
 
 
 def edge(mask: Mask) -> Mask:
-    """The pixels of the mask that touch one outside it.
+    """The pixels of the mask that touch a pixel outside it.
 
     >>> edge(np.pad(np.ones((3, 3), bool), 1))[2].tolist()
     [False, True, False, True, False]
@@ -108,7 +106,7 @@ def edge(mask: Mask) -> Mask:
 
 
 def write(path: Path, pixels: Bytes) -> None:
-    """There whole, or not at all."""
+    """Write a PNG file completely or not at all."""
     beside = path.with_name(f".{path.name}.part")
     try:
         library().fromarray(pixels).save(beside, "PNG")

@@ -1,12 +1,12 @@
-"""A trained model of `horses` put to use: masks of any pictures, at their own size.
+"""A trained model of `horses` applied to any pictures: masks at the size of each picture.
 
-A net sees S x S pixels. What it says of each is by how much the foreground's score is higher than the background's;
-that is brought to the picture's size, by bilinear interpolation, and the foreground is where it is above 0.
+A net works on S x S pixels. The score of the foreground minus that of the background is interpolated bilinearly to the
+size of the picture; the foreground is where it is above 0.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ..data.pictures import BadPictureError, Bytes, decode, flat, resize
-from .horses import COUNT, Horses, iou
-from .task import Batch
+from ...data.pictures import BadPictureError, Bytes, decode, flat, resize
+from ..predicting import Predictor
+from ..task import Batch
+from .task import COUNT, Horses, iou
 
 AT_ONCE = 8
 
@@ -28,21 +29,20 @@ class Segmented(NamedTuple):
 
 
 @torch.no_grad()
-def margins(model: Any, batch: Batch) -> Tensor:
-    """By how much the foreground is ahead, (B, S, S), for a `training.Model` and a batch of one replica."""
-    stack = model._stack
-    ((objective, part, u, w, _),) = stack.balanced(stack.parameters, batch)
-    scores = stack.task.energy.scores(objective, u, w)[0]
+def margins(model: Predictor, batch: Batch) -> Tensor:
+    """The score of the foreground minus that of the background, (B, S, S), for a batch of one replica."""
+    objective, part, u, w, _ = model.scored(batch)
+    scores = model.task.energy.scores(objective, u, w)[0]
     return (scores[..., 1] - scores[..., 0]).reshape(part.labels.shape[1:])
 
 
 def at_size(margin: Tensor, height: int, width: int) -> Tensor:
-    """The mask, (height, width), that margins (S, S) stand for."""
+    """The mask, (height, width), of margins (S, S)."""
     return interpolate(margin[None, None], (height, width), mode="bilinear", align_corners=False)[0, 0] > 0
 
 
-def segment(model: Any, paths: Iterable[Path]) -> Iterator[Segmented | BadPictureError]:
-    """The foreground of each picture, in order; in the place of one that cannot serve, the error that says why."""
+def segment(model: Predictor, paths: Iterable[Path]) -> Iterator[Segmented | BadPictureError]:
+    """The foreground of each picture, in order; for a picture that cannot be used, the error instead."""
     waiting: list[Segmented | BadPictureError] = []
     for path in paths:
         try:
@@ -58,7 +58,9 @@ def segment(model: Any, paths: Iterable[Path]) -> Iterator[Segmented | BadPictur
     yield from _segmented(model, waiting)
 
 
-def _segmented(model: Any, waiting: Sequence[Segmented | BadPictureError]) -> Iterator[Segmented | BadPictureError]:
+def _segmented(
+    model: Predictor, waiting: Sequence[Segmented | BadPictureError]
+) -> Iterator[Segmented | BadPictureError]:
     pictures = [one.picture for one in waiting if isinstance(one, Segmented)]
     found = iter(margins(model, laid(model.task, pictures))) if pictures else iter(())
     for one in waiting:
@@ -69,15 +71,15 @@ def _segmented(model: Any, waiting: Sequence[Segmented | BadPictureError]) -> It
 
 
 def laid(task: Horses, pictures: Sequence[Bytes]) -> Batch:
-    """Pictures of any size as a batch of one replica. Their labels are not known, and are all 0."""
+    """Pictures of any size as a batch of one replica, with labels 0."""
     images = np.stack([resize(picture, task.size, task.size) for picture in pictures])
     numbers = torch.arange(len(images), device=task.device)[None]
     labels = torch.zeros(1, len(images), task.size, task.size, dtype=torch.long, device=task.device)
     return Batch(numbers, torch.from_numpy(images)[None].to(task.device), labels, None)
 
 
-def truth_iou(model: Any, examples: Tensor) -> Tensor:
-    """The intersection over union at the resolution of the masks, (n,), of examples of the task that are no mirrors."""
+def truth_iou(model: Predictor, examples: Tensor) -> Tensor:
+    """The intersection over union at the resolution of the masks, (n,), of examples that are not mirrored."""
     task: Horses = model.task
     if int(examples.max()) >= COUNT:
         raise ValueError(f"examples must be below {COUNT}: masks at their own size are not mirrored")

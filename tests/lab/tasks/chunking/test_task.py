@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from lab.tasks.corpus import TEST, TRAIN, write
+from lab.tasks.chunking.corpus import TEST, TRAIN, write
 from torch import Tensor
 
 from equipoise.lab import tasks
 from equipoise.lab.data import MissingFileError, conll
 from equipoise.lab.nets import bilstm, tagger
 from equipoise.lab.recipe import OBJECTIVES, Recipe
-from equipoise.lab.tasks.chunking import Chunking, parse
+from equipoise.lab.tasks.chunking.task import Chunking, parse
 from equipoise.lab.training import train
 
 REAL = os.environ.get("EQUIPOISE_DATA")
@@ -61,7 +61,7 @@ def test_a_fifth_of_the_training_part_validates_by_the_seed() -> None:
     assert torch.equal(split.test, torch.arange(TRAIN, TRAIN + TEST))
     assert torch.equal(task.split(0, seed=3).valid, split.valid)
     assert not torch.equal(task.split(0, seed=4).valid, split.valid)
-    with pytest.raises(ValueError, match="chunking has test fold 0 alone, got 1"):
+    with pytest.raises(ValueError, match="chunking has only test fold 0, got 1"):
         task.split(1, 0)
 
 

@@ -1,11 +1,11 @@
 """Chunks of a sequence of tags, and precision, recall and F1 over them, as the official `conlleval` computes them.
 
-A tag is O, B-type or I-type. Where a chunk begins and ends is a matter of two neighbouring tags alone:
+A tag is O, B-type or I-type. Two neighbouring tags decide where a chunk begins and ends:
 
     begins(s, t)   t is not O, and: t is B, or s is O, or their types differ
     ends(s, t)     s is not O, and: t is B, or t is O, or their types differ
 
-so an I that follows nothing of its type begins a chunk too. A chunk is right if begin, end and type are.
+so an I after a different type, or after O, also begins a chunk. A chunk is right if its begin, end and type are.
 
     precision = right / predicted,    recall = right / true,    F1 = 2 right / (predicted + true)
 """
@@ -26,12 +26,12 @@ class Chunk(NamedTuple):
 
 
 def begins(before: str, tag: str) -> bool:
-    """Whether a chunk begins with `tag`, `before` being the tag before it."""
+    """Whether a chunk begins at `tag`, after the tag `before`."""
     return tag != "O" and (tag[0] == "B" or before == "O" or before[2:] != tag[2:])
 
 
 def ends(before: str, tag: str) -> bool:
-    """Whether the chunk that `before` is in ends there, `tag` being the tag after it."""
+    """Whether the chunk of the tag `before` ends there, when `tag` follows."""
     return before != "O" and (tag[0] == "B" or tag == "O" or before[2:] != tag[2:])
 
 
@@ -62,7 +62,7 @@ class Score(NamedTuple):
 
 
 def score(right: int, predicted: int, true: int) -> Score:
-    """Of these numbers of chunks; what would be 0/0 is 0.
+    """The score for these numbers of chunks; 0/0 counts as 0.
 
     >>> score(3, 4, 6)
     Score(precision=0.75, recall=0.5, f1=0.6, right=3, predicted=4, true=6)
@@ -72,7 +72,7 @@ def score(right: int, predicted: int, true: int) -> Score:
 
 
 class Scores(NamedTuple):
-    """Over all chunks, and over those of each type that was predicted or is true."""
+    """Over all chunks, and by type, for types that occur."""
 
     overall: Score
     by_kind: dict[str, Score]
@@ -93,7 +93,7 @@ def evaluate(predicted: Sequence[Sequence[str]], true: Sequence[Sequence[str]]) 
     guess, truth = (
         torch.tensor([number[tag] for sentence in part for tag in [*sentence, "O"]] or [number["O"]])
         for part in (predicted, true)
-    )  # all sentences as one, an O between
+    )  # all sentences as one, with an O between
     return scores_of(counter.count(guess, truth, torch.tensor(len(truth))), counter.kinds)
 
 
@@ -105,9 +105,9 @@ def scores_of(counts: Tensor, kinds: Sequence[str]) -> Scores:
 
 @dataclass(frozen=True)
 class Counter:
-    """The rules as tables, so that chunks are counted by tensor operations: no loop over tokens, no wait for a device.
+    """The rules as tables, so that tensor operations count chunks without a loop over tokens or a wait for the device.
 
-    One tag more than there are stands for what is beyond a sentence, which is O.
+    One extra tag stands for positions beyond a sentence; it acts as O.
     """
 
     kinds: tuple[str, ...]
@@ -127,7 +127,7 @@ class Counter:
     def count(self, predicted: Tensor, true: Tensor, lengths: Tensor) -> Tensor:
         """Right, predicted and true chunks of each type, (*batch, T, 3), of tags (*batch, L) up to `lengths`.
 
-        -100, which is what decoding answers where scores are NaN, is O.
+        -100, which decoding returns where scores are NaN, counts as O.
         """
         inside = torch.arange(true.shape[-1], device=true.device) < lengths[..., None]
         (begin, stop, kind), (true_begin, true_stop, true_kind) = (
@@ -139,7 +139,7 @@ class Counter:
         return torch.stack(each, -1)[..., :-1, :]
 
     def _mark(self, tags: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """At each position: whether a chunk begins, where the first chunk ends that ends here or later, the type."""
+        """At each position: whether a chunk begins, the end of the first chunk that ends here or later, the type."""
         outside, length = len(self.kind) - 1, tags.shape[-1]
         before, after = pad(tags[..., :-1], (1, 0), value=outside), pad(tags[..., 1:], (0, 1), value=outside)
         last = torch.where(self.ends[tags, after], torch.arange(length, device=tags.device), length)

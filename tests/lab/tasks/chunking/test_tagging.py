@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tasks.corpus import write
+from lab.tasks.chunking.corpus import write
 from seqeval.metrics import f1_score
 from torch import Tensor
 
 from equipoise import chain
 from equipoise.lab.data import MalformedLineError, conll
 from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks import chunks
-from equipoise.lab.tasks.chunking import Chunking, read_and_tag, report
+from equipoise.lab.tasks.chunking import Chunking, chunks
+from equipoise.lab.tasks.chunking.tagging import read_and_tag, report
 from equipoise.lab.training import Model, train
 
 
@@ -91,7 +91,7 @@ def test_words_and_parts_of_speech_never_seen(model: Model, tmp_path: Path) -> N
     (tagged,) = read_and_tag(model, path)
     assert len(tagged.tags) == len(tagged.confidences) == 103
     path.write_text("dog NN\ndog\n")
-    with pytest.raises(MalformedLineError, match="line 2: 2 columns wanted"):
+    with pytest.raises(MalformedLineError, match="line 2: expected 2 columns"):
         list(read_and_tag(model, path))
     path.write_text("\n")
     assert list(read_and_tag(model, path)) == []

@@ -1,0 +1,114 @@
+"""`equipoise train`: train one model and write it to a file."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+from ..tasks import Parameters, named
+from ..training import BalanceMonitor, Model, Run
+from ..training import train as train_recipes
+from ..training.replica import Replica
+from .choices import Device, Json, Objective, Optimizer, Scheme
+from .progress import training
+
+
+def train(
+    task: tyro.conf.Positional[str],
+    /,
+    *,
+    scheme: Scheme = "learned",
+    objective: Objective = "marginal",
+    optimizer: Optimizer = "adam",
+    learning_rates: tuple[float, ...] | None = None,
+    alpha: float | None = None,
+    weight: float | None = None,
+    net: str = "default",
+    seed: int = 0,
+    fold: int = 0,
+    epochs: int | None = None,
+    device: Device = "cpu",
+    data_dir: Path | None = None,
+    out: Path = Path("model.safetensors"),
+    checkpoint: Path | None = None,
+    as_json: Json = False,
+) -> None:
+    """Train one model and write it to a file.
+
+    Options that are not given have the defaults of the task. The data of ocr is in the package; `equipoise data`
+    downloads the data of other tasks. For chunking, precision, recall and F1 on the test part are printed, overall and
+    for each type of chunk.
+
+    Args:
+        task: Task: ocr (handwritten words), chunking (phrases of a sentence) or horses (segmentation of pictures).
+        scheme: Training scheme.
+        objective: Loss.
+        optimizer: Optimizer.
+        learning_rates: Learning rate; three for the scheme stage.
+        alpha: Factor of the unary part, or its ratio to the pairwise part for offline_reg.
+        weight: Weight of the penalty of offline_reg.
+        net: Net of the task; an unknown name lists those available.
+        seed: Seed of the initial values and the order of examples; for chunking also of the validation part.
+        fold: Test fold.
+        epochs: Maximum number of epochs of each stage.
+        device: Device.
+        data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
+        out: File for the model.
+        checkpoint: File to save progress in after each epoch. If it exists, training continues from it.
+        as_json: Print the result as JSON.
+    """
+    known = named(task)
+    recipe = known.settings.recipe(objective, scheme, optimizer, net, seed=seed, fold=fold)
+    given = {"learning_rates": learning_rates, "alpha": alpha, "weight": weight, "max_epochs": epochs}
+    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    recipe = replace(recipe, **changed)
+    use_data(data_dir)
+    console = Console(stderr=True)
+    models: list[Model] = []
+
+    def done(run: Run, parameters: Parameters) -> None:
+        models.append(Model(run.recipe, parameters, device))
+        if run.failed is None:
+            models[0].save(out)
+
+    with training(f"{task} {scheme}", quiet=as_json) as progress:
+        monitor = BalanceMonitor(lambda text: console.print(f"[yellow]{text}"))
+
+        def watch(replicas: Sequence[Replica]) -> None:
+            progress(replicas)
+            if known.ratio_is_telling:
+                monitor(replicas)
+
+        (run,) = train_recipes([recipe], device=device, checkpoint=checkpoint, watch=watch, done=done)
+    if run.failed is not None:
+        raise ValueError(f"training failed: {run.failed}; try a smaller learning rate")
+    _print(run, models[0], out, as_json)
+
+
+def use_data(data_dir: Path | None) -> None:
+    """Tasks, also in worker processes, find their data by the environment variable."""
+    if data_dir is not None:
+        os.environ["EQUIPOISE_DATA"] = str(data_dir)
+
+
+def _print(run: Run, model: Model, out: Path, as_json: bool) -> None:
+    lines, details = model.task.details(model)
+    if as_json:
+        names = ("test", "valid", "train", "epochs", "seconds", "alpha", "ratio")
+        fields: dict[str, Any] = {name: getattr(run, name) for name in names}
+        fields |= {"recipe": run.recipe.to_json(), "model": str(out)}
+        json.dump(fields | details, sys.stdout, indent=1)
+        print()
+        return
+    for line in lines:
+        print(line)
+    Console().print(
+        f"test {100 * run.test:.2f} %, validation {100 * run.valid:.2f} %, training {100 * run.train:.2f} % after "
+        f"{run.epochs} epochs in {run.seconds:.0f} s; ratio {run.ratio:.2f}\nmodel: [bold]{out}[/bold]"
+    )

@@ -1,0 +1,5 @@
+"""Text chunking (§6.1, "CoNLL Chunking")."""
+
+from .task import Chunking
+
+__all__ = ["Chunking"]

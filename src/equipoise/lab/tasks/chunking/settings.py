@@ -1,0 +1,41 @@
+"""Defaults and grids of text chunking. The grids are small, around the values that mattered for handwriting."""
+
+from dataclasses import replace
+
+from ...recipe import Recipe
+from ..settings import RATES, Grid, Rounds, Settings
+
+EXACT = ("marginal", "margin", "likelihood")
+
+GRID = Grid(
+    rates=RATES | {"adam": (1e-3, 3e-3, 1e-2, 3e-2), "sgd": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)},
+    stages={
+        "adam": ((3e-3, 1e-2), (1e-2, 1e-1), (1e-3, 3e-3, 1e-2)),
+        "sgd": ((3e-2, 1e-1, 3e-1), (1.0, 10.0), (1e-2, 3e-2, 1e-1)),
+        "rmsprop": ((1e-3,), (1e-2, 3e-2), (3e-4, 1e-3)),
+    },
+    alphas={"offline": (1.0, 2.0, 4.0), "offline_reg": (1.0, 4.0), "temperature": (0.5, 4.0)},
+    weights=(0.001, 0.01),
+)
+
+SETTINGS = Settings(
+    base=Recipe("chunking", plateau=1, stop=3, batch_size=32, subset=3000),
+    rates={"adam": 1e-2, "sgd": 1e-1, "rmsprop": 1e-3},
+    stages={"adam": (3e-3, 1e-1, 1e-2), "sgd": (3e-1, 10.0, 1e-1), "rmsprop": (1e-3, 3e-2, 3e-4)},
+    factors={
+        "offline": {"alpha": 2.0},
+        "offline_reg": {"alpha": 4.0, "weight": 0.001},
+        "temperature": {"alpha": 4.0},
+    },
+    grid=GRID,
+    rounds=Rounds({"seeds": (0,), "folds": (0,)}, {"seeds": (0, 1, 2), "folds": (0,)}, 2),
+    grids={
+        "bilstm": replace(
+            GRID,
+            rates=RATES | {"adam": (1e-3, 3e-3)},
+            stages=dict(GRID.stages) | {"adam": ((3e-3, 1e-3), (1e-2,), (3e-4, 1e-3))},
+        )
+    },
+    also_tuned={"bilstm": EXACT},
+    experiments=("bilstm",),
+)

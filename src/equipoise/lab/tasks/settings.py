@@ -1,0 +1,80 @@
+"""What the command, the tables and tuning need to know about a task: defaults, grids and rounds of tuning."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from ..recipe import Recipe
+
+Stages = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
+
+RATES = {"adam": (1e-3, 3e-3, 1e-2), "sgd": (1e-2, 3e-2, 1e-1, 3e-1), "rmsprop": (3e-4, 1e-3, 3e-3)}
+"""The learning rates to try, unless a task has others."""
+
+SUM_LOSSES = ("likelihood", "margin")
+SUM_RATE = 10.0
+"""These losses are sums over positions, not means, so plain SGD uses a rate that is smaller by this factor."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The hyperparameters to try: learning rates by optimizer, also of the three stages, and alpha by scheme.
+
+    All combinations are tried.
+    """
+
+    rates: Mapping[str, tuple[float, ...]]
+    stages: Mapping[str, Stages]
+    alphas: Mapping[str, tuple[float, ...]]
+    weights: tuple[float, ...]
+
+
+class Rounds(NamedTuple):
+    """The seeds and folds of each round of tuning, and the number of points in the second round."""
+
+    first: dict[str, tuple[int, ...]]
+    final: dict[str, tuple[int, ...]]
+    finalists: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    base: Recipe
+    """What is not tuned: the batch size, and the rules for plateaus and stopping of Appendix B."""
+    rates: Mapping[str, float]
+    """The default learning rate, by optimizer."""
+    stages: Mapping[str, tuple[float, float, float]]
+    """The default learning rates of the three stages, by optimizer."""
+    factors: Mapping[str, Mapping[str, float]]
+    """The default alpha and weight, by scheme."""
+    grid: Grid
+    rounds: Rounds
+    grids: Mapping[str, Grid] = field(default_factory=dict)
+    """The grids of nets that have their own."""
+    also_tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Nets other than the default that are tuned for stage and joint training, with their objectives."""
+    best_net: str | None = None
+    """A larger net, for the table `best`."""
+    experiments: tuple[str, ...] = ()
+    """Tables and figures that only this task has."""
+
+    def recipe(self, objective: str, scheme: str, optimizer: str = "adam", net: str = "default", **more: Any) -> Recipe:
+        """The default recipe, as `equipoise train` uses it; `more` are fields of a recipe."""
+        divisor = rate_divisor(optimizer, objective)
+        rates = (self.rates[optimizer] / divisor,)
+        if scheme == "stage":
+            first, *rest = self.stages[optimizer]
+            rates = (first, *(rate / divisor for rate in rest))
+        elif scheme == "unary":
+            rates = (self.stages[optimizer][0],)
+        chosen = {"learning_rates": rates, **self.factors.get(scheme, {})} | more
+        return replace(self.base, objective=objective, scheme=scheme, optimizer=optimizer, net=net, **chosen)
+
+
+def rate_divisor(optimizer: str, objective: str) -> float:
+    """By how much the learning rate of this objective is smaller than that of a mean over positions.
+
+    >>> rate_divisor("sgd", "likelihood"), rate_divisor("adam", "likelihood")
+    (10.0, 1.0)
+    """
+    return SUM_RATE if optimizer == "sgd" and objective in SUM_LOSSES else 1.0
