@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from .chain import log_partition
-from .chain.problem import at, first, positions
+from .chain.checks import at, first
+from .chain.problem import positions
 from .constraints import Constraints
 from .masking import Kept
 

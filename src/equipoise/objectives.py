@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from .chain import backends, dispatch, inference
-from .chain.problem import IGNORE, given, positions, problem
+from .chain.checks import given, problem
+from .chain.problem import IGNORE, positions
 from .chain.scoring import mean_loss, score_terms
 
 MEAN_FIELD_ITERATIONS = 3

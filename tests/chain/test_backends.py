@@ -8,8 +8,8 @@ from strategies import Chain, chains
 
 from equipoise import chain
 from equipoise.chain import backends, exponential, reference
+from equipoise.chain.checks import problem
 from equipoise.chain.cpu.library import library
-from equipoise.chain.problem import problem
 
 NO_COMPILER = pytest.mark.skipif(library(torch.float64) is None, reason="needs a C compiler")
 OTHERS = [

@@ -53,7 +53,7 @@ def test_scores_and_lengths(unary, pairwise, lengths, error, message) -> None:
         (LABELS[0], None, ValueError, "labels has shape (4,), but unary (2, 4, 3) needs (2, 4)"),
         ([[0] * 4] * 2, None, TypeError, "labels must be a tensor, got list"),
         (LABELS.double(), None, TypeError, "labels must be integers, got torch.float64"),
-        (LABELS + 3, None, ValueError, "labels[0, 0] is 3, but a position that counts needs a label from 0 to 2"),
+        (LABELS + 3, None, ValueError, "labels[0, 0] is 3, but labels of valid positions must be from 0 to 2"),
         (LABELS - 100, torch.tensor([1, 1]), ValueError, "labels[0, 0] is -100"),
         (LABELS.to("meta"), None, ValueError, "labels is on meta, but unary is on cpu"),
     ],

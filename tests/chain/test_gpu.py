@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from equipoise import ChainCRF, chain, objectives
 from equipoise.chain import backends, reference
-from equipoise.chain.problem import Problem, problem
+from equipoise.chain.checks import problem
+from equipoise.chain.problem import Problem
 from equipoise.chain.scoring import marks, score
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from equipoise import chain, objectives
 from equipoise.chain import meanfield
-from equipoise.chain.problem import Problem, problem
+from equipoise.chain.checks import problem
+from equipoise.chain.problem import Problem
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from equipoise import chain, objectives
 from equipoise.chain import backends
-from equipoise.chain.problem import problem
+from equipoise.chain.checks import problem
 
 
 def relative(a: Tensor, b: Tensor) -> float:

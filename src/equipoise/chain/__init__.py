@@ -1,5 +1,6 @@
 """Linear-chain CRF (§4.1): exact inference as pure functions of unary and pairwise scores."""
 
+from .checks import check
 from .inference import (
     decode,
     edge_marginals,
@@ -12,7 +13,6 @@ from .inference import (
     score,
     top_k,
 )
-from .problem import check
 
 __all__ = [
     "check",

@@ -14,9 +14,10 @@ from torch import Tensor
 from ..native import values
 from ..native.values import opaque, readable
 from . import exponential, meanfield, reference
+from .checks import check_values
 from .cpu import backend as cpu
 from .cpu.library import library
-from .problem import Problem, check_values
+from .problem import Problem
 from .reference import Messages
 from .scoring import Weigh
 

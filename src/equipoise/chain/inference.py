@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from . import backends, decoding, dispatch, meanfield, scoring
-from .problem import given, problem, spread
+from .checks import given, problem
+from .problem import spread
 
 
 def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:

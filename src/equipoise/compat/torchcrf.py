@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import chain, objectives
-from ..chain.problem import at, first
+from ..chain.checks import at, first
 from ..masking import Kept, keep
 from ..native.values import readable
 

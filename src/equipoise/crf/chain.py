@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import chain, diagnosis, objectives
-from ..chain.problem import IGNORE, check_device, check_label_values, check_labels, check_scores, whole
+from ..chain.checks import check_device, check_label_values, check_labels, check_scores
+from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
 from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep

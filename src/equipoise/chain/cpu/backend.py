@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ...native.values import readable
-from ..problem import Problem, check_values
+from ..checks import check_values
+from ..problem import Problem
 from ..reference import Messages
 from ..scoring import Weigh
 from .library import library

@@ -1,4 +1,4 @@
-"""What `given` remembers to have been in order changes no answer, and keeps nothing alive that is not its own."""
+"""The cache of validated inputs changes no result and keeps no tensor of the caller alive."""
 
 import gc
 import weakref
@@ -8,38 +8,38 @@ import pytest
 import torch
 
 from equipoise import chain, objectives
-from equipoise.chain import problem
-from equipoise.chain.problem import given
+from equipoise.chain import checks
+from equipoise.chain.checks import given
 
 UNARY, PAIRWISE = torch.zeros(2, 4, 3), torch.zeros(3, 3)
 LABELS = torch.zeros(2, 4, dtype=torch.int64)
 
 
 @pytest.fixture(autouse=True)
-def looks(monkeypatch: pytest.MonkeyPatch) -> dict[Any, torch.Tensor]:
-    """The memory, which starts empty."""
-    looks: dict[Any, torch.Tensor] = {}
-    monkeypatch.setattr(problem, "_in_order", looks)
-    return looks
+def cache(monkeypatch: pytest.MonkeyPatch) -> dict[Any, torch.Tensor]:
+    """The cache, empty at the start of each test."""
+    cache: dict[Any, torch.Tensor] = {}
+    monkeypatch.setattr(checks, "_validated", cache)
+    return cache
 
 
 @pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was checked."""
+def validations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arguments of every full validation."""
     seen: list[Any] = []
-    original = problem._checked
-    monkeypatch.setattr(problem, "_checked", lambda *args: seen.append(args) or original(*args))
+    original = checks._validate
+    monkeypatch.setattr(checks, "_validate", lambda *args: seen.append(args) or original(*args))
     return seen
 
 
-def test_what_looks_the_same_is_checked_once(checks: list[Any]) -> None:
+def test_the_same_shapes_and_dtypes_are_validated_once(validations: list[Any]) -> None:
     for _ in range(3):
         first, second = torch.randn(2, 4, 3), torch.randn(3, 3)
         found = given(first, second, None, LABELS)
         assert found.unary is first
         assert found.pairwise is second
         assert found.lengths.tolist() == [4, 4]
-    assert len(checks) == 1
+    assert len(validations) == 1
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_what_looks_the_same_is_checked_once(checks: list[Any]) -> None:
         (UNARY.to("meta"), PAIRWISE.to("meta"), None, None),
     ],
 )
-def test_what_looks_different_is_checked(checks: list[Any], other: tuple[Any, ...]) -> None:
+def test_other_shapes_dtypes_and_devices_are_validated(validations: list[Any], other: tuple[Any, ...]) -> None:
     given(UNARY, PAIRWISE)
     found = given(*other)
-    assert len(checks) == 2
+    assert len(validations) == 2
     assert found.lengths.shape == other[0].shape[:-2]
     assert found.lengths.device == other[0].device
     assert other[2] is None or found.lengths is other[2]
@@ -78,7 +78,7 @@ def test_what_looks_different_is_checked(checks: list[Any], other: tuple[Any, ..
         (UNARY, PAIRWISE[:2], None, LABELS),
     ],
 )
-def test_a_good_call_does_not_excuse_a_bad_one(bad: tuple[Any, ...]) -> None:
+def test_a_valid_call_does_not_hide_an_invalid_one(bad: tuple[Any, ...]) -> None:
     for labels in (None, LABELS):
         given(UNARY, PAIRWISE, None, labels)
     for _ in range(2):
@@ -86,11 +86,11 @@ def test_a_good_call_does_not_excuse_a_bad_one(bad: tuple[Any, ...]) -> None:
             given(*bad)
 
 
-def test_values_are_looked_at_every_time() -> None:
-    for question in (objectives.likelihood, objectives.marginal):
-        question(UNARY, PAIRWISE, LABELS)
+def test_values_are_checked_on_every_call() -> None:
+    for objective in (objectives.likelihood, objectives.marginal):
+        objective(UNARY, PAIRWISE, LABELS)
         with pytest.raises(ValueError, match="labels"):
-            question(UNARY, PAIRWISE, LABELS + 3)
+            objective(UNARY, PAIRWISE, LABELS + 3)
     chain.log_partition(UNARY, PAIRWISE, torch.tensor([4, 1]))
     with pytest.raises(ValueError, match="lengths"):
         chain.log_partition(UNARY, PAIRWISE, torch.tensor([5, 1]))
@@ -104,7 +104,7 @@ def test_half_precision_becomes_float32_every_time(half: torch.dtype) -> None:
         assert given(UNARY, PAIRWISE, torch.tensor([4, 1], dtype=torch.int32)).lengths.dtype == torch.int64
 
 
-def test_nothing_given_is_kept() -> None:
+def test_the_cache_keeps_no_argument_alive() -> None:
     tensors = torch.zeros(2, 4, 3), torch.zeros(3, 3), torch.tensor([4, 1]), torch.zeros(2, 4, dtype=torch.int64)
     alive = [weakref.ref(x) for x in tensors]
     given(*tensors)
@@ -113,31 +113,31 @@ def test_nothing_given_is_kept() -> None:
     assert not any(x() is not None for x in alive)
 
 
-def test_the_memory_has_an_end(looks: dict[Any, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problem, "MOST_LOOKS", 3)
+def test_the_cache_is_bounded(cache: dict[Any, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CACHE_SIZE", 3)
     for length in range(1, 9):
         assert given(torch.zeros(length, 3), PAIRWISE).lengths == length
-        assert 0 < len(looks) <= 3
+        assert 0 < len(cache) <= 3
 
 
-def test_a_graph_that_is_being_made_gets_lengths_of_its_own(
-    looks: dict[Any, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+def test_a_cuda_graph_under_capture_gets_new_lengths(
+    cache: dict[Any, torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads them whenever it is replayed, and by then the memory may have let go of them."""
-    monkeypatch.setattr(problem, "capturing", lambda x: True)
-    monkeypatch.setattr(problem, "whole", lambda unary: torch.full(unary.shape[:-2], unary.shape[-2]))
+    """It reads them on every replay, when the cache may have dropped its own."""
+    monkeypatch.setattr(checks, "capturing", lambda x: True)
+    monkeypatch.setattr(checks, "whole", lambda unary: torch.full(unary.shape[:-2], unary.shape[-2]))
     inside = given(UNARY, PAIRWISE).lengths
-    assert not looks
-    monkeypatch.setattr(problem, "capturing", lambda x: False)
+    assert not cache
+    monkeypatch.setattr(checks, "capturing", lambda x: False)
     outside = given(UNARY, PAIRWISE).lengths
-    monkeypatch.setattr(problem, "capturing", lambda x: True)
+    monkeypatch.setattr(checks, "capturing", lambda x: True)
     again = given(UNARY, PAIRWISE).lengths
     assert len({id(x) for x in (inside, outside, again)}) == 3
-    given_ones = torch.tensor([4, 4])
-    assert given(UNARY, PAIRWISE, given_ones).lengths is given_ones
+    lengths = torch.tensor([4, 4])
+    assert given(UNARY, PAIRWISE, lengths).lengths is lengths
 
 
-def test_nothing_is_remembered_of_a_transform(looks: dict[Any, torch.Tensor]) -> None:
+def test_transforms_are_not_cached(cache: dict[Any, torch.Tensor]) -> None:
     torch.vmap(lambda u: chain.log_partition(u, PAIRWISE))(UNARY)
     torch.compile(lambda u: chain.log_partition(u, PAIRWISE), backend="eager", fullgraph=True)(UNARY)
-    assert not looks
+    assert not cache
