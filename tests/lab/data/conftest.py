@@ -1,4 +1,4 @@
-"""Tests of data use loopback alone, and a data folder that is never the user's own."""
+"""Data tests use only a local server, and never the user's own data folder."""
 
 import os
 from collections.abc import Iterator

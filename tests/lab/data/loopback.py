@@ -1,4 +1,4 @@
-"""A real web server on loopback that can be told to misbehave."""
+"""A web server on the loopback interface with configurable faults."""
 
 import threading
 import time
@@ -10,18 +10,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Served:
-    """A file of the server. Lists hold one entry a request; when they are used up the server behaves."""
+    """A file of the server. Lists hold one entry per request; after the last entry the server behaves normally."""
 
     body: bytes
     ranges: bool = True
     obey_if_range: bool = True
     etag: str | None = '"first"'
-    statuses: list[int] = field(default_factory=list)  # answered in place of the file
+    statuses: list[int] = field(default_factory=list)  # sent instead of the file
     cuts: list[int] = field(default_factory=list)  # bytes of the body after which the connection ends
-    announce: int | None = None  # a Content-Length other than the true one
+    announce: int | None = None  # a wrong Content-Length
     chunked: bool = False
-    location: str | None = None  # redirect to there
-    stall: float = 0.0  # seconds of silence in the middle of the body
+    location: str | None = None  # redirect target
+    stall: float = 0.0  # seconds without data in the middle of the body
 
 
 @dataclass

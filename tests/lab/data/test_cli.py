@@ -1,4 +1,4 @@
-"""The commands: what they print, how they end, and that Ctrl-C loses nothing."""
+"""The `equipoise data` commands: their output, their exit codes, and that Ctrl-C keeps the received data."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ def toy(url: str) -> Dataset:
 
 
 def call(*args: str) -> int:
-    """The status the command ends with."""
+    """The exit code of the command."""
     try:
         cli_data.data.cli(args=args, prog="equipoise data")
     except SystemExit as end:
@@ -35,9 +35,9 @@ def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert all(name in out for name in DATASETS)
     assert call("list", "--json", "--data-dir", str(tmp_path)) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [each["name"] for each in told["datasets"]] == list(DATASETS)
-    assert told["datasets"][1]["found"] == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in printed["datasets"]] == list(DATASETS)
+    assert printed["datasets"][1]["found"] == 0
 
 
 def test_download_then_verify(
@@ -57,7 +57,7 @@ def test_download_then_verify(
     assert json.loads(capsys.readouterr().out)["toy"][0]["state"] == "unchecked"
     (tmp_path / "toy" / "all.bin").write_bytes(BODY[1:])
     assert call("verify", *where) == 1
-    assert "wrong size, 255999 bytes, 256000 wanted" in capsys.readouterr().out
+    assert "wrong size, expected 256000 bytes, got 255999" in capsys.readouterr().out
 
 
 def test_one_failure_does_not_stop_the_others(
@@ -67,12 +67,12 @@ def test_one_failure_does_not_stop_the_others(
     monkeypatch.setitem(DATASETS, "toy", toy(site.serve("all.bin", BODY)))
     monkeypatch.setitem(DATASETS, "bad", Dataset("bad", "", "", "", "", DATASETS["bad"].sources))
     assert call("download", "bad", "toy", "--data-dir", str(tmp_path)) == 1
-    told = capsys.readouterr()
-    assert "toy: downloaded" in told.out
-    assert told.err.strip() == f"{site.address}/none: the server answered 404 Not Found"
+    printed = capsys.readouterr()
+    assert "toy: downloaded" in printed.out
+    assert printed.err.strip() == f"{site.address}/none: the server answered 404 Not Found"
 
 
-def test_wrong_use_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("download", "hors") == 2
     assert "did you mean horses?" in capsys.readouterr().err
     assert call("download") == 2
@@ -82,19 +82,20 @@ def test_wrong_use_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("fetch") == 2
 
 
-def test_consent_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_consent_is_required(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("download", "senna", "--data-dir", str(tmp_path)) == 1
-    assert "non-commercial" in (said := capsys.readouterr().err)
-    assert "--agree" in said
+    error = capsys.readouterr().err
+    assert "non-commercial" in error
+    assert "--agree" in error
 
 
-def test_interrupt_keeps_what_has_come(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real Ctrl-C of a real process, in the middle of a body."""
+def test_ctrl_c_keeps_the_received_bytes(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGINT to a separate process in the middle of a response."""
     url = site.serve("all.bin", BODY, stall=60.0)
     code = """
 import signal
 import sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background has it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores SIGINT in background jobs
 from equipoise.lab.cli import data as cli_data
 from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
 DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (File("all", "toy/all.bin", 256000),)),))
@@ -107,13 +108,13 @@ cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])
         while not (part.exists() and part.stat().st_size > 65_536) and time.monotonic() < end:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, error = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command goes on from there" in said
-    have = part.stat().st_size
-    assert have > 65_536
+    assert "the same command" in error
+    received = part.stat().st_size
+    assert received > 65_536
     site.files["/all.bin"].stall = 0.0
     monkeypatch.setitem(DATASETS, "toy", toy(url))
     assert call("download", "toy", "--data-dir", str(tmp_path)) == 0
     assert (tmp_path / "toy" / "all.bin").read_bytes() == BODY
-    assert site.asked[-1][1] == f"bytes={have}-"
+    assert site.asked[-1][1] == f"bytes={received}-"

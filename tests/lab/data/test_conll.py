@@ -1,4 +1,4 @@
-"""CoNLL columns: the published counts, and every line that is not right is named."""
+"""CoNLL columns: the published counts, and errors that name the malformed line."""
 
 import gzip
 from pathlib import Path
@@ -14,7 +14,7 @@ SENTENCES = [Sentence(("He", "reckons"), ("PRP", "VBZ"), ("B-NP", "B-VP")), Sent
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("text", [TEXT, TEXT + "\n", TEXT.replace("\n", "\r\n"), "\n" + TEXT.replace(" ", "\t")])
-def test_sentences_stand_between_blank_lines(tmp_path: Path, text: str, zipped: bool) -> None:
+def test_blank_lines_separate_sentences(tmp_path: Path, text: str, zipped: bool) -> None:
     path = tmp_path / "some.txt"
     path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
     assert list(conll.read(path)) == SENTENCES
@@ -25,7 +25,7 @@ def test_without_tags(tmp_path: Path) -> None:
     path = tmp_path / "some.txt"
     path.write_text("Né PRP\nreckons VBZ\n", encoding="utf-8")
     assert list(conll.read(path, tagged=False)) == [Sentence(("Né", "reckons"), ("PRP", "VBZ"), ())]
-    with pytest.raises(MalformedLineError, match="line 1: 3 columns wanted"):
+    with pytest.raises(MalformedLineError, match="line 1: expected 3 columns"):
         list(conll.read(path))
     path.write_text("")
     assert list(conll.read(path)) == []
@@ -34,8 +34,8 @@ def test_without_tags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"reckons VBZ", "3 columns wanted (word, part of speech, chunk tag), got 2"),
-        (b"reckons VBZ B-VP x", "3 columns wanted (word, part of speech, chunk tag), got 4"),
+        (b"reckons VBZ", "expected 3 columns (word, part of speech, chunk tag), got 2"),
+        (b"reckons VBZ B-VP x", "expected 3 columns (word, part of speech, chunk tag), got 4"),
         (b"reckons VBZ VP", "the chunk tag must be O, B-type or I-type, got 'VP'"),
         (b"reckons VBZ B-", "the chunk tag must be O, B-type or I-type, got 'B-'"),
         (b"reckons VBZ E-VP", "the chunk tag must be O, B-type or I-type, got 'E-VP'"),
@@ -50,17 +50,17 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: bytes, reason: str) -> 
     assert str(caught.value) == f"{path}, line 2: {reason}"
 
 
-def test_tags_are_on_every_line_or_on_none(tmp_path: Path) -> None:
+def test_tags_must_be_on_every_line_or_on_none(tmp_path: Path) -> None:
     path = tmp_path / "some.txt"
     path.write_text("He PRP\nreckons VBZ B-VP\n")
-    with pytest.raises(MalformedLineError, match=r"line 2: 2 columns wanted \(word, part of speech\), got 3"):
+    with pytest.raises(MalformedLineError, match=r"line 2: expected 2 columns \(word, part of speech\), got 3"):
         list(conll.read(path, tagged=False))
     path.write_text("He\n")
-    with pytest.raises(MalformedLineError, match="line 1: 2 or 3 columns wanted"):
+    with pytest.raises(MalformedLineError, match="line 1: expected 2 or 3 columns"):
         list(conll.read(path, tagged=False))
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot be read: .*No such file"):
         list(conll.read(tmp_path / "none"))
     path = tmp_path / "short.gz"

@@ -1,4 +1,4 @@
-"""Where data is looked for, what is said when it is not there, and how a wrong file is told from a right one."""
+"""The location of the data folder, the error for missing files, and the verification of files."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ from equipoise.lab.data.folder import present
 from equipoise.lab.data.registry import DATASETS, File, dataset
 
 
-def test_the_argument_comes_before_the_variable_before_the_users_folder(
+def test_the_argument_precedes_the_variable_which_precedes_the_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert data_folder() == tmp_path / "share" / "equipoise"
@@ -28,14 +28,14 @@ def test_the_argument_comes_before_the_variable_before_the_users_folder(
     assert data_folder("/here") == Path("/here")
 
 
-def test_a_missing_file_is_named_with_every_way_to_get_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_lists_every_way_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError) as caught:
         require("senna", tmp_path)
-    said = str(caught.value)
-    assert said.startswith(f"{tmp_path}/senna/words.lst is missing (and 1 more): ")
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path}/senna/words.lst is missing (and 1 more): ")
     for part in ("equipoise data download senna", "senna/hash/words.lst of senna-v3.0.tgz", "EQUIPOISE_DATA"):
-        assert part in said
-    assert "\n" not in said
+        assert part in message
+    assert "\n" not in message
 
 
 def test_one_of_two_alternatives_is_enough(tmp_path: Path) -> None:
@@ -47,10 +47,10 @@ def test_one_of_two_alternatives_is_enough(tmp_path: Path) -> None:
     assert [state.state for state in verify("glove", tmp_path)] == ["wrong size", "wrong size"]
 
 
-def test_an_unknown_name_gets_the_nearest_known() -> None:
+def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(UnknownDatasetError, match="did you mean horses"):
         require("horse")
-    with pytest.raises(UnknownDatasetError, match="there are ocr, conll2000, glove, senna, horses"):
+    with pytest.raises(UnknownDatasetError, match="the data sets are ocr, conll2000, glove, senna, horses"):
         dataset("zzz")
 
 
@@ -72,7 +72,7 @@ def test_every_state_of_a_file(tmp_path: Path) -> None:
     assert check(File("a", "a.gz", None, None, content), path).state == "wrong digest"
 
 
-def test_a_blob_is_named_as_git_names_it(tmp_path: Path) -> None:
+def test_the_git_object_id_equals_that_of_git(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"what\nis\n")
     name = subprocess.run(["git", "hash-object", str(path)], capture_output=True, text=True, check=True).stdout.strip()
@@ -81,26 +81,25 @@ def test_a_blob_is_named_as_git_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_file_without_read_permission(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"")
     path.chmod(0)
     assert check(File("a", "a", sha256="0" * 64), path).state == "unreadable"
 
 
-def test_the_registry_says_what_it_does_not_know() -> None:
+def test_registry_entries_are_complete_and_note_missing_digests() -> None:
     for each in DATASETS.values():
         assert each.page.startswith("http")
         assert each.citation
         assert each.terms
-        blind = any(source.sha256 is None for source in each.sources)
-        assert bool(each.unknown) == blind
+        assert bool(each.unknown) == any(source.sha256 is None for source in each.sources)
         assert all(file.path.startswith(f"{each.name}/") for file in each.files)
         assert len({file.path for file in each.files}) == len(each.files)
     assert len(dataset("horses").sources[0].files) == 328 + 328 + 1
 
 
-def test_all_of_the_real_folder_is_right(real_folder: Path) -> None:
+def test_the_real_data_folder_is_correct(real_folder: Path) -> None:
     for name, count in {"ocr": 2, "conll2000": 2, "glove": 1, "horses": 658}.items():
         states = verify(name, real_folder)
         assert [state.state for state in states] == ["ok"] * count
@@ -108,6 +107,6 @@ def test_all_of_the_real_folder_is_right(real_folder: Path) -> None:
         assert require(name, real_folder)
 
 
-def test_the_digests_of_the_horses_are_those_of_the_folders_list(real_folder: Path) -> None:
+def test_the_digests_of_the_horses_match_files_tsv(real_folder: Path) -> None:
     rows = [line.split("\t")[:3] for line in (real_folder / "horses" / "files.tsv").read_text().splitlines()[1:]]
     assert [[f.key, str(f.size), f.sha256] for f in dataset("horses").sources[0].files] == rows

@@ -1,4 +1,4 @@
-"""The horses: the published counts and defects, what is kept of them, and every picture that cannot serve is named."""
+"""The horses: the published counts and defects, the cache file, and errors that name the bad picture."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ def mask(height: int, width: int) -> np.ndarray:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """Three horses: the second is black and has a grey version, the third's mask has another size."""
+    """Three horses: the second is black and has a grey version; the mask of the third has a different size."""
     sizes = {"horse001.jpg": (20, 30), "horse002.jpg": (20, 30), "horse003.jpg": (40, 60)}
     found = {}
     for name, (height, width) in sizes.items():
@@ -56,8 +56,8 @@ def test_reading(files: dict[str, Path]) -> None:
     assert found.masks[2].float().mean() == pytest.approx(3 / 16, abs=0.03)
 
 
-def test_masks_keep_their_own_size_bit_by_bit(files: dict[str, Path]) -> None:
-    """Sizes that fill no whole number of bytes."""
+def test_masks_are_also_kept_at_their_original_size(files: dict[str, Path]) -> None:
+    """The number of pixels need not be a multiple of eight."""
     truths = {"horse001.jpg": noise(21, 31) > 127, "horse002.jpg": noise(19, 29) > 90, "horse003.jpg": mask(40, 60) > 0}
     for name, truth in truths.items():
         save(files[f"figure_ground/{name}"], truth.astype(np.uint8) * 255)
@@ -67,7 +67,7 @@ def test_masks_keep_their_own_size_bit_by_bit(files: dict[str, Path]) -> None:
         assert np.array_equal(found.truth(i).numpy(), truth)
 
 
-def test_jpeg_has_blurred_the_masks(files: dict[str, Path]) -> None:
+def test_masks_are_thresholded_at_half(files: dict[str, Path]) -> None:
     save(files["figure_ground/horse001.jpg"], np.where(mask(20, 30) > 0, 128, 127).astype(np.uint8))
     assert np.array_equal(horses.read(files, 16).truth(0).numpy(), mask(20, 30) > 0)
 
@@ -75,15 +75,19 @@ def test_jpeg_has_blurred_the_masks(files: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("key", "pixels", "reason"),
     [
-        ("rgb/horse001.jpg", np.full((20, 30, 3), 7, np.uint8), "rgb/horse001.jpg is of one colour, and has no grey"),
-        ("gray/horse002.jpg", np.full((20, 30), 7, np.uint8), "gray/horse002.jpg is of one colour, as is"),
-        ("figure_ground/horse003.jpg", np.zeros((20, 30), np.uint8), "horse003.jpg is empty: no pixel of it is"),
-        ("figure_ground/horse003.jpg", mask(30, 20), "is 20 x 30, and its picture 60 x 40: they are of different"),
-        ("rgb/horse001.jpg", None, "rgb/horse001.jpg cannot be decoded: not a picture of a known kind"),
+        ("rgb/horse001.jpg", np.full((20, 30, 3), 7, np.uint8), "rgb/horse001.jpg is of one colour and has no grey"),
+        ("gray/horse002.jpg", np.full((20, 30), 7, np.uint8), "gray/horse002.jpg is of one colour, and so is"),
+        ("figure_ground/horse003.jpg", np.zeros((20, 30), np.uint8), "horse003.jpg is empty: it has no foreground"),
+        (
+            "figure_ground/horse003.jpg",
+            mask(30, 20),
+            "is 20 x 30, but its picture is 60 x 40: the aspect ratios",
+        ),
+        ("rgb/horse001.jpg", None, "rgb/horse001.jpg cannot be decoded: not a picture in a known format"),
         ("figure_ground/horse001.jpg", None, "figure_ground/horse001.jpg cannot be decoded"),
     ],
 )
-def test_a_picture_that_cannot_serve_is_named(files: dict[str, Path], key: str, pixels, reason: str) -> None:
+def test_a_bad_picture_is_named(files: dict[str, Path], key: str, pixels, reason: str) -> None:
     if pixels is None:
         files[key].write_bytes(b"nothing")
     else:
@@ -92,7 +96,7 @@ def test_a_picture_that_cannot_serve_is_named(files: dict[str, Path], key: str, 
         horses.read(files, 16)
 
 
-def test_all_that_cannot_serve_are_named(files: dict[str, Path]) -> None:
+def test_the_error_lists_all_bad_pictures(files: dict[str, Path]) -> None:
     files["rgb/horse001.jpg"].write_bytes(b"nothing")
     save(files["figure_ground/horse003.jpg"], np.zeros((20, 30), np.uint8))
     with pytest.raises(BadPictureError, match=r"horse001.jpg cannot be decoded.*\(and 1 more\)") as caught:
@@ -102,7 +106,7 @@ def test_all_that_cannot_serve_are_named(files: dict[str, Path]) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder with 328 made-up horses, and a cache folder of the user's own."""
+    """A data folder with 328 synthetic horses, and a separate user cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     picture, grey = tmp_path / "picture", tmp_path / "mask"
     save(picture, noise(8, 12, 3))
@@ -120,17 +124,17 @@ def same(a: horses.Horses, b: horses.Horses) -> bool:
     return tensors and (a.names, a.replaced) == (b.names, b.replaced)
 
 
-def test_what_was_decoded_is_kept_and_suffices(folder: Path, tmp_path: Path) -> None:
-    made = horses.load(16, folder)
-    kept = horses.cache_file(16, folder)
-    assert kept == folder / "horses" / "horses-16-v1.npz"
-    assert [path.name for path in kept.parent.iterdir() if path.is_file()] == [kept.name]
+def test_the_cache_file_is_enough(folder: Path, tmp_path: Path) -> None:
+    decoded = horses.load(16, folder)
+    cache = horses.cache_file(16, folder)
+    assert cache == folder / "horses" / "horses-16-v1.npz"
+    assert [path.name for path in cache.parent.iterdir() if path.is_file()] == [cache.name]
     alone = horses.cache_file(16, tmp_path / "alone")
     alone.parent.mkdir(parents=True)
-    alone.write_bytes(kept.read_bytes())
-    assert same(horses.load(16, folder), made)
-    assert same(horses.load(16, tmp_path / "alone"), made)
-    assert horses.load(8, folder).images.shape[-1] == 8  # each size has its own
+    alone.write_bytes(cache.read_bytes())
+    assert same(horses.load(16, folder), decoded)
+    assert same(horses.load(16, tmp_path / "alone"), decoded)
+    assert horses.load(8, folder).images.shape[-1] == 8  # each size has its own cache file
     with pytest.raises(MissingFileError, match=r"rgb/horse001.jpg is missing \(and 656 more\)"):
         horses.load(32, tmp_path / "alone")
 
@@ -141,26 +145,26 @@ def test_a_missing_mask_is_named(folder: Path) -> None:
         horses.load(16, folder)
 
 
-def test_a_folder_that_is_marked_read_only_is_left_alone(folder: Path, tmp_path: Path) -> None:
-    """Even by root, who could write there."""
+def test_a_read_only_folder_is_not_written(folder: Path, tmp_path: Path) -> None:
+    """Not even by root."""
     (folder / "horses").chmod(0o555)
     before = set((folder / "horses").rglob("*"))
-    made = horses.load(16, folder)
+    decoded = horses.load(16, folder)
     assert set((folder / "horses").rglob("*")) == before
     assert (tmp_path / "cache" / "equipoise" / "horses-16-v1.npz").is_file()
-    assert same(horses.load(16, folder), made)
+    assert same(horses.load(16, folder), decoded)
     (folder / "horses").chmod(0o755)
 
 
-def test_where_nothing_can_be_kept_it_is_said(folder: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_gives_a_warning(folder: Path, tmp_path: Path) -> None:
     (folder / "horses").chmod(0o555)
-    (tmp_path / "cache").write_text("in the way")
-    with pytest.warns(UserWarning, match="the decoded horses could not be kept"):
+    (tmp_path / "cache").write_text("a file where a folder is needed")
+    with pytest.warns(UserWarning, match="the decoded horses could not be cached"):
         horses.load(16, folder)
     (folder / "horses").chmod(0o755)
 
 
-def test_other_pictures_are_decoded_anew(folder: Path) -> None:
+def test_changed_pictures_are_decoded_again(folder: Path) -> None:
     before = horses.load(16, folder)
     save(folder / "horses" / "rgb" / "horse005.jpg", noise(16, 24, 3))
     after = horses.load(16, folder)
@@ -169,15 +173,15 @@ def test_other_pictures_are_decoded_anew(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:1000], lambda data: b"", lambda data: b"PK" + data[2:500]])
-def test_a_damaged_file_is_made_anew_or_named(folder: Path, tmp_path: Path, damage) -> None:
-    made = horses.load(16, folder)
-    kept = horses.cache_file(16, folder)
-    kept.write_bytes(damage(kept.read_bytes()))
+def test_a_damaged_cache_is_rebuilt_or_named(folder: Path, tmp_path: Path, damage) -> None:
+    decoded = horses.load(16, folder)
+    cache = horses.cache_file(16, folder)
+    cache.write_bytes(damage(cache.read_bytes()))
     alone = horses.cache_file(16, tmp_path / "alone")
     alone.parent.mkdir(parents=True)
-    alone.write_bytes(kept.read_bytes())
-    assert same(horses.load(16, folder), made)
-    with pytest.raises(DataError, match=r"alone/horses/horses-16-v1.npz is damaged .* made anew from the pictures"):
+    alone.write_bytes(cache.read_bytes())
+    assert same(horses.load(16, folder), decoded)
+    with pytest.raises(DataError, match=r"alone/horses/horses-16-v1.npz is damaged .* delete it to decode"):
         horses.load(16, tmp_path / "alone")
 
 

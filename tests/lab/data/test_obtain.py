@@ -1,4 +1,4 @@
-"""From the publisher's address to the data folder: right and whole, or nothing and one line that says why."""
+"""Downloading a data set: the files arrive complete and correct, or none arrives and a one-line error explains why."""
 
 import fcntl
 import hashlib
@@ -53,19 +53,19 @@ def in_place(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_files_known_arrive_and_no_others(toy: Dataset, site: Site, tmp_path: Path) -> None:
-    told: set[str] = set()
-    got = obtain("toy", tmp_path, progress=lambda what, done, total: told.add(what))
+def test_only_the_registered_files_are_unpacked(toy: Dataset, site: Site, tmp_path: Path) -> None:
+    steps: set[str] = set()
+    got = obtain("toy", tmp_path, progress=lambda step, done, total: steps.add(step))
     assert in_place(tmp_path) == {f"toy/{name}": data for name, data in FILES.items()}
     assert got.fetched
     assert {state.state for state in got.files} == {"ok"}
-    assert got.notes == ("no digest of the publisher's toy.tar.gz is known, but each file from it is checked",)
-    assert told == {"fetching toy.tar.gz", "unpacking toy.tar.gz"}
+    assert got.notes == ("no digest of the publisher's toy.tar.gz is known, but each file in it is checked",)
+    assert steps == {"fetching toy.tar.gz", "unpacking toy.tar.gz"}
     assert [path.name for path in (tmp_path / ".downloads").iterdir()] == ["toy.lock"]
     assert require("toy", tmp_path)["rgb/a.jpg"] == tmp_path / "toy" / "rgb" / "a.jpg"
 
 
-def test_what_is_here_and_right_is_not_fetched_what_is_spoilt_is(toy: Dataset, site: Site, tmp_path: Path) -> None:
+def test_only_damaged_data_is_downloaded_again(toy: Dataset, site: Site, tmp_path: Path) -> None:
     obtain("toy", tmp_path)
     assert not obtain("toy", tmp_path).fetched
     assert len(site.asked) == 1
@@ -76,10 +76,10 @@ def test_what_is_here_and_right_is_not_fetched_what_is_spoilt_is(toy: Dataset, s
     assert in_place(tmp_path) == {f"toy/{name}": data for name, data in {**FILES, "own notes": b"mine"}.items()}
 
 
-def test_files_that_are_not_the_known_ones_are_kept_only_on_request(toy: Dataset, site: Site, tmp_path: Path) -> None:
+def test_mismatched_files_are_kept_only_on_request(toy: Dataset, site: Site, tmp_path: Path) -> None:
     site.serve("toy.tar.gz", packed({**FILES, "rgb/b.jpg": b"c" * 300}))
     with pytest.raises(
-        DownloadError, match=r"1 of the 3 files .* such as toy/rgb/b.jpg \(wrong digest: .*none was kept"
+        DownloadError, match=r"1 of its 3 files .* for example toy/rgb/b.jpg \(wrong digest: .*no file was kept"
     ):
         obtain("toy", tmp_path)
     assert in_place(tmp_path) == {}
@@ -88,12 +88,12 @@ def test_files_that_are_not_the_known_ones_are_kept_only_on_request(toy: Dataset
     assert in_place(tmp_path)["toy/rgb/b.jpg"] == b"c" * 300
 
 
-def test_hostile_and_broken_archives_leave_nothing(toy: Dataset, site: Site, tmp_path: Path) -> None:
+def test_unsafe_and_damaged_archives_leave_no_files(toy: Dataset, site: Site, tmp_path: Path) -> None:
     good = packed(FILES)
     bodies = {
-        "leads out of the folder": packed({**FILES, "../../../evil": b"evil"}),
+        "points outside the folder": packed({**FILES, "../../../evil": b"evil"}),
         "lacks db/gray/a.jpg": packed({name: FILES[name] for name in ("rgb/a.jpg", "rgb/b.jpg")}),
-        "cut short or damaged": good[: len(good) // 2],
+        "truncated or damaged": good[: len(good) // 2],
         "more than 100000 bytes": packed({**FILES, "bomb": bytes(20_000_000)}),
     }
     for reason, body in bodies.items():
@@ -107,16 +107,16 @@ def test_hostile_and_broken_archives_leave_nothing(toy: Dataset, site: Site, tmp
     assert obtain("toy", tmp_path / "data").fetched
 
 
-def test_a_download_that_was_cut_goes_on(toy: Dataset, site: Site, tmp_path: Path) -> None:
+def test_an_interrupted_download_resumes(toy: Dataset, site: Site, tmp_path: Path) -> None:
     site.files["/toy.tar.gz"].cuts = [100]
-    with pytest.raises(DownloadError, match="the 100 bytes that came are kept"):
+    with pytest.raises(DownloadError, match="; 100 bytes are kept"):
         obtain("toy", tmp_path, limits=Limits(attempts=1))
     assert obtain("toy", tmp_path).fetched
     assert site.asked[-1][1] == "bytes=100-"
     assert in_place(tmp_path) == {f"toy/{name}": data for name, data in FILES.items()}
 
 
-def test_two_at_once_do_not_meet(toy: Dataset, tmp_path: Path) -> None:
+def test_two_processes_cannot_download_at_once(toy: Dataset, tmp_path: Path) -> None:
     (tmp_path / ".downloads").mkdir()
     with (tmp_path / ".downloads" / "toy.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -125,7 +125,7 @@ def test_two_at_once_do_not_meet(toy: Dataset, tmp_path: Path) -> None:
     assert obtain("toy", tmp_path).fetched
 
 
-def test_terms_that_ask_for_consent_get_it(
+def test_consent_is_required_before_the_download(
     toy: Dataset, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DATASETS, "toy", replace(toy, must_agree=True))
@@ -135,7 +135,7 @@ def test_terms_that_ask_for_consent_get_it(
     assert obtain("toy", tmp_path, agree=True).fetched
 
 
-def test_a_folder_that_is_a_link_to_another_place(toy: Dataset, tmp_path: Path) -> None:
+def test_a_data_folder_with_a_symbolic_link(toy: Dataset, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "toy").symlink_to(tmp_path / "elsewhere")
@@ -144,7 +144,7 @@ def test_a_folder_that_is_a_link_to_another_place(toy: Dataset, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["conll2000", "horses", "ocr"])
-def test_the_real_data_through_a_server(
+def test_the_real_data_from_a_local_server(
     name: str, real_folder: Path, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, sources = DATASETS[name], []

@@ -1,4 +1,4 @@
-"""The letters inside the package are those of the publisher's file, all of them, and a damaged file is refused."""
+"""The packaged letters equal those of the publisher's file, and a damaged file is refused."""
 
 import gzip
 from pathlib import Path
@@ -18,7 +18,7 @@ def line(id: int, letter: str, next_id: int, word: int, position: int, fold: int
 GOOD = [line(1, "a", 2, 1, 1), line(2, "b", -1, 1, 2), line(3, "c", -1, 2, 1, 7)]
 
 
-def test_counts_are_those_of_the_published_data() -> None:
+def test_counts_equal_those_of_the_published_data() -> None:
     letters = ocr.load()
     assert len(letters.labels) == 52152
     assert len(letters.lengths) == 6877
@@ -29,21 +29,21 @@ def test_counts_are_those_of_the_published_data() -> None:
     assert letters.pixels.unique().tolist() == [0, 1]
 
 
-def test_words_follow_one_another_without_a_gap() -> None:
+def test_words_are_contiguous() -> None:
     letters = ocr.load()
     assert letters.starts[0] == 0
     assert torch.equal(letters.starts[1:], (letters.starts + letters.lengths)[:-1])
     assert letters.starts[-1] + letters.lengths[-1] == len(letters.labels)
 
 
-def test_a_caller_cannot_spoil_the_letters_of_the_next() -> None:
+def test_each_call_returns_new_tensors() -> None:
     ocr.load().pixels.fill_(7)
     assert ocr.load().pixels.max() == 1
 
 
-def test_a_damaged_package_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_digest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ocr, "PACKED_OCR_SHA256", "0" * 64)
-    with pytest.raises(DataError, match="install the package again"):
+    with pytest.raises(DataError, match="reinstall the package"):
         ocr.load()
 
 
@@ -54,14 +54,14 @@ def test_the_real_file_packs_to_the_committed_one(real_folder: Path, tmp_path: P
     assert len(made) < 500_000
 
 
-def test_every_pixel_is_that_of_the_real_file(real_folder: Path) -> None:
+def test_every_pixel_equals_that_of_the_real_file(real_folder: Path) -> None:
     with gzip.open(real_folder / "ocr" / "letter.data.gz", "rb") as text:
         rows = np.frombuffer(b"".join(b"".join(row.split(b"\t")[6:134]) for row in text), dtype=np.uint8) - ord("0")
     assert np.array_equal(rows.reshape(-1, 16, 8), ocr.load().pixels.numpy())
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_reading_is_by_words(tmp_path: Path, zipped: bool) -> None:
+def test_reading_groups_lines_by_word(tmp_path: Path, zipped: bool) -> None:
     path = tmp_path / "letter.data"
     data = "".join(GOOD).encode()
     path.write_bytes(gzip.compress(data) if zipped else data)
@@ -73,14 +73,14 @@ def test_reading_is_by_words(tmp_path: Path, zipped: bool) -> None:
 @pytest.mark.parametrize(
     ("number", "bad", "reason"),
     [
-        (1, "1\ta\t2\n", "134 columns wanted, got 3"),
+        (1, "1\ta\t2\n", "expected 134 columns, got 3"),
         (1, line(1, "A", 2, 1, 1), "the letter must be one of a to z, got 'A'"),
         (1, line(1, "a", 2, 1, 1, 10), "the fold must be from 0 to 9, got 10"),
         (1, line(1, "a", 2, 1, 1, pixels="01" * 63 + "02"), "pixels must be 0 or 1, got '2' for p_15_7"),
-        (1, line(1, "a", 2, 1, 1).replace("a\t2", "a\ttwo"), "id, next_id, word_id, position and fold must be whole"),
-        (2, line(2, "b", -1, 1, 3), "position 2 of a word wanted, got 3"),
-        (2, line(5, "b", -1, 1, 2), "id 2 of word 1, fold 0 wanted, got id 5 of word 1, fold 0"),
-        (2, line(2, "b", -1, 1, 2, 4), "id 2 of word 1, fold 0 wanted, got id 2 of word 1, fold 4"),
+        (1, line(1, "a", 2, 1, 1).replace("a\t2", "a\ttwo"), "id, next_id, word_id, position and fold must be integ"),
+        (2, line(2, "b", -1, 1, 3), "expected position 2 of a word, got 3"),
+        (2, line(5, "b", -1, 1, 2), "expected id 2 of word 1, fold 0, got id 5 of word 1, fold 0"),
+        (2, line(2, "b", -1, 1, 2, 4), "expected id 2 of word 1, fold 0, got id 2 of word 1, fold 4"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, number: int, bad: str, reason: str) -> None:
@@ -91,7 +91,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, number: int, bad: str, reason
     assert str(caught.value).startswith(f"{path}, line {number}: {reason}")
 
 
-def test_a_file_cut_short_is_noticed(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "letter.data"
     path.write_text(GOOD[0])
     with pytest.raises(DataError, match="ends in the middle of word 1"):
@@ -101,10 +101,10 @@ def test_a_file_cut_short_is_noticed(tmp_path: Path) -> None:
         pack_ocr.pack(path)
 
 
-def test_a_file_that_is_not_the_whole_set_is_not_packed(tmp_path: Path) -> None:
+def test_an_incomplete_file_is_not_packed(tmp_path: Path) -> None:
     path, out = tmp_path / "letter.data", tmp_path / "out.npz"
     path.write_text("".join(GOOD))
-    assert pack_ocr.main([str(path), str(out)]) == f"{path}: 626 words in fold 0 wanted, got 1"
+    assert pack_ocr.main([str(path), str(out)]) == f"{path}: expected 626 words in fold 0, got 1"
     assert "No such file" in str(pack_ocr.main([str(tmp_path / "none"), str(out)]))
     assert not out.exists()
     assert str(pack_ocr.main([])).startswith("usage")

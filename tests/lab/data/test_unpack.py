@@ -1,7 +1,8 @@
-"""An archive is unpacked whole or refused whole, and never writes anywhere but below the target."""
+"""An archive is unpacked completely or refused completely, and nothing is written outside the target."""
 
 import gzip
 import io
+import itertools
 import stat
 import tarfile
 import zipfile
@@ -50,17 +51,17 @@ MAKERS: list[tuple[str, Callable[..., Path]]] = [("x.tar.gz", tar), ("x.tgz", ta
 
 
 @pytest.mark.parametrize(("name", "make"), MAKERS)
-def test_what_was_packed_comes_out(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
-    told: list[tuple[int, int | None]] = []
-    unpack(make(tmp_path / name), tmp_path / "new" / "out", progress=lambda *x: told.append(x))
+def test_unpacking_restores_the_files(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
+    reported: list[tuple[int, int | None]] = []
+    unpack(make(tmp_path / name), tmp_path / "new" / "out", progress=lambda *x: reported.append(x))
     assert tree(tmp_path / "new" / "out") == FILES
-    assert told
+    assert reported
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["out"]
     assert stat.S_IMODE((tmp_path / "new" / "out" / "db" / "readme").stat().st_mode) & 0o111 == 0
 
 
 @pytest.mark.parametrize(("name", "make"), MAKERS)
-def test_chosen_members_come_out_under_their_new_names(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
+def test_selected_members_get_their_new_names(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
     unpack(make(tmp_path / name), tmp_path / "out", select={"db/readme": "horses/text"})
     assert tree(tmp_path / "out") == {"horses/text": b"read me"}
     with pytest.raises(DataError, match="lacks db/none and 1 more"):
@@ -72,7 +73,7 @@ def test_a_gz_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"text"))
     unpack(tmp_path / "a.txt.gz", tmp_path / "a.txt")
     assert (tmp_path / "a.txt").read_bytes() == b"text"
-    with pytest.raises(DataError, match="exists already"):
+    with pytest.raises(DataError, match="already exists"):
         unpack(tmp_path / "a.txt.gz", tmp_path / "a.txt")
 
 
@@ -91,13 +92,15 @@ NAMES = [
 
 @pytest.mark.parametrize("evil", NAMES)
 @pytest.mark.parametrize(("name", "make"), MAKERS[1:])
-def test_names_that_lead_out_are_refused(tmp_path: Path, name: str, make: Callable[..., Path], evil: str) -> None:
+def test_names_that_point_outside_the_folder_are_refused(
+    tmp_path: Path, name: str, make: Callable[..., Path], evil: str
+) -> None:
     base = tmp_path / "deep" / "er"
     base.mkdir(parents=True)
     archive = make(base / name, {"good": b"good", evil: b"evil"})
     before = tree(tmp_path)
     for select in (None, {"good": "good"}):
-        with pytest.raises(UnsafeArchiveError, match=r"leads out of the folder|do not print"):
+        with pytest.raises(UnsafeArchiveError, match=r"points outside the folder|non-printable"):
             unpack(archive, base / "out", select=select)
     assert tree(tmp_path) == before
     assert sorted(p.name for p in base.iterdir()) == [name]
@@ -117,14 +120,14 @@ def test_names_that_lead_out_are_refused(tmp_path: Path, name: str, make: Callab
     ],
     ids=lambda member: f"{member.name}-{member.type.decode()}-{member.linkname}",
 )
-def test_what_is_neither_file_nor_folder_is_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
+def test_members_that_are_neither_file_nor_folder_are_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
     archive = tar(tmp_path / "x.tgz", {"good": b"good"}, member)
     with pytest.raises(DataError):
         unpack(archive, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["x.tgz"]
 
 
-def test_a_file_written_through_a_link_goes_nowhere(tmp_path: Path) -> None:
+def test_no_file_is_written_through_a_link(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     with tarfile.open(tmp_path / "x.tgz", "w:gz") as out:
@@ -148,7 +151,7 @@ def test_links_and_devices_in_a_zip_are_refused(tmp_path: Path, kind: int) -> No
 
 
 @pytest.mark.parametrize(("name", "make"), MAKERS)
-def test_bombs_are_refused(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
+def test_decompression_bombs_are_refused(tmp_path: Path, name: str, make: Callable[..., Path]) -> None:
     large = make(tmp_path / name, {"zeros": bytes(20_000_000)})
     assert large.stat().st_size < 100_000
     with pytest.raises(UnsafeArchiveError, match="more than 1000000 bytes"):
@@ -175,7 +178,7 @@ def test_a_bomb_in_the_headers_of_a_tar_is_refused(tmp_path: Path) -> None:
         unpack(tmp_path / "x.tgz", tmp_path / "out", max_bytes=1_000_000, max_files=10)
 
 
-def test_a_zip_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
+def test_a_zip_that_declares_a_wrong_size_is_refused(tmp_path: Path) -> None:
     data = zipped(tmp_path / "x.zip", {"zeros": bytes(5_000_000)}).read_bytes()
     small = data.replace((5_000_000).to_bytes(4, "little"), (1000).to_bytes(4, "little"))
     (tmp_path / "x.zip").write_bytes(small)
@@ -184,7 +187,7 @@ def test_a_zip_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_one_name_for_two_things_is_refused(tmp_path: Path) -> None:
+def test_duplicate_names_are_refused(tmp_path: Path) -> None:
     for files in (
         {"a/b": b"1", "./a/b": b"2"},
         {"a": b"1", "a/b": b"2"},
@@ -192,18 +195,18 @@ def test_one_name_for_two_things_is_refused(tmp_path: Path) -> None:
         {"A": b"", "a": b""},
     ):
         for make, name in ((tar, "x.tgz"), (zipped, "x.zip")):
-            with pytest.raises(UnsafeArchiveError, match=r"comes twice|needs a folder"):
+            with pytest.raises(UnsafeArchiveError, match=r"occurs twice|is also a file"):
                 unpack(make(tmp_path / name, files), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_archive_in_an_archive_stays_packed(tmp_path: Path) -> None:
+def test_an_archive_in_an_archive_is_not_unpacked(tmp_path: Path) -> None:
     inner = zipped(tmp_path / "inner.zip", {"../evil": b"evil"}).read_bytes()
     unpack(tar(tmp_path / "x.tgz", {"inner.zip": inner}), tmp_path / "out")
     assert tree(tmp_path / "out") == {"inner.zip": inner}
 
 
-def test_one_wrong_bit_of_a_large_tar_is_noticed(tmp_path: Path) -> None:
+def test_one_wrong_bit_of_a_large_tar_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "x.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=0) as out:
         member = tarfile.TarInfo("a")
@@ -212,24 +215,37 @@ def test_one_wrong_bit_of_a_large_tar_is_noticed(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[1_000_000] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match="cut short or damaged: CRC check failed"):
+    with pytest.raises(DataError, match="truncated or damaged: CRC check failed"):
         unpack(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["x.tar.gz", "x.zip", "x.gz"])
-@pytest.mark.parametrize("data", [b"", b"not an archive", b"\x1f\x8b\x08"])
-def test_what_is_no_archive_is_named(tmp_path: Path, name: str, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *itertools.product(["x.tar.gz", "x.zip", "x.gz"], [b"not an archive", b"\x1f\x8b\x08"]),
+        *itertools.product(["x.tar.gz", "x.zip"], [b""]),
+    ],
+)
+def test_a_file_that_is_not_an_archive_is_named(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
-    if name == "x.gz" and not data:
-        return  # an empty .gz file holds nothing, which gzip itself accepts
-    with pytest.raises(DataError, match=f"{name} cannot be unpacked, it is cut short or damaged"):
+    with pytest.raises(DataError, match=f"{name} cannot be unpacked, it is truncated or damaged"):
         unpack(tmp_path / name, tmp_path / "out")
+
+
+def test_an_empty_gz_file_is_valid_and_has_no_content(tmp_path: Path) -> None:
+    """As for gzip itself."""
+    (tmp_path / "x.gz").write_bytes(b"")
+    unpack(tmp_path / "x.gz", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="its name must end in"):
         unpack(tmp_path / "x.rar", tmp_path / "out")
 
 
-def complaint(archive: Path, target: Path) -> str | None:
+def error_message(archive: Path, target: Path) -> str | None:
     try:
         unpack(archive, target, max_bytes=100_000)
     except DataError as failure:
@@ -238,10 +254,10 @@ def complaint(archive: Path, target: Path) -> str | None:
 
 
 @given(data=st.data(), kind=st.sampled_from(MAKERS[1:]))
-def test_damage_is_noticed_or_harmless(
+def test_damage_is_detected_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: tuple[str, Callable[..., Path]]
 ) -> None:
-    """Whatever bytes are changed or cut off: one line of complaint and nothing written, or the target alone."""
+    """After any change or truncation, there is a one-line error and no file, or the target and no other file."""
     name, make = kind
     base = tmp_path_factory.mktemp("fuzz")
     whole = make(base / name, {"a": bytes(range(50)), "b/c": b"c" * 3000}).read_bytes()
@@ -250,6 +266,6 @@ def test_damage_is_noticed_or_harmless(
         broken[place] ^= data.draw(st.integers(1, 255))
     cut = data.draw(st.just(len(broken)) | st.integers(0, len(broken)))
     (base / name).write_bytes(broken[:cut])
-    said = complaint(base / name, base / "out")
-    assert {path.name for path in base.iterdir()} == ({name, "out"} if said is None else {name})
-    assert "\n" not in (said or "")
+    message = error_message(base / name, base / "out")
+    assert {path.name for path in base.iterdir()} == ({name, "out"} if message is None else {name})
+    assert "\n" not in (message or "")

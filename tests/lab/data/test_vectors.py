@@ -1,4 +1,4 @@
-"""Word vectors: words are looked up as each set of vectors knows them, and a bad line is named."""
+"""Word vectors: each set has its own spelling of words, and errors name the malformed line."""
 
 import gzip
 from collections import Counter
@@ -22,19 +22,19 @@ def glove(path: Path, *words: str) -> Path:
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_glove_is_lower_case_with_digits_as_they_are(tmp_path: Path, zipped: bool) -> None:
+def test_glove_is_lower_case_with_unchanged_digits(tmp_path: Path, zipped: bool) -> None:
     path = glove(tmp_path / "glove.txt", "the", "1990", "né", "other")
     if zipped:
         path.write_bytes(gzip.compress(path.read_bytes()))
     known = vectors.read_glove(path, ["The", "THE", "1990", "1991", "Né"])
     found, there = known.look_up(["The", "1991", "THE", "1990", "Né", "other"])
-    assert there.tolist() == [True, False, True, True, True, False]  # "other" was not asked for
+    assert there.tolist() == [True, False, True, True, True, False]  # "other" was not requested
     assert found[:, 0].tolist() == [0, 0, 0, 1, 2, 0]
     assert found[3].tolist() == [1 + i / 4 for i in range(50)]
     assert not bool(found[1].any())
 
 
-def test_senna_is_lower_case_and_all_numbers_are_0(tmp_path: Path) -> None:
+def test_senna_is_lower_case_and_replaces_numbers_by_0(tmp_path: Path) -> None:
     words, numbers = tmp_path / "words.lst", tmp_path / "embeddings.txt"
     words.write_text("PADDING\nUNKNOWN\n0\nthe\n0th\n")
     numbers.write_text("".join(line(i) + "\n" for i in range(5)))
@@ -45,8 +45,8 @@ def test_senna_is_lower_case_and_all_numbers_are_0(tmp_path: Path) -> None:
 
 
 def number_at(text: str, start: int) -> int:
-    """How long a number is that starts there, by SENNA's automaton: a sign, a separator, then digits that single
-    separators may part; where it stops short, what it has up to the last digit counts."""
+    """The length of the number that starts there, by SENNA's automaton: an optional sign, an optional separator, then
+    digits with single separators between them; a trailing separator does not count."""
     steps = {0: {"s": 1, "p": 2, "d": 4}, 1: {"p": 2, "d": 4}, 2: {"d": 4}, 3: {"d": 4}, 4: {"p": 3, "d": 4}}
     state, size = 0, 0
     for length, character in enumerate(text[start:], 1):
@@ -59,7 +59,7 @@ def number_at(text: str, start: int) -> int:
 
 
 @given(st.text("07+-.,ax/", max_size=12))
-def test_numbers_are_what_sennas_tokenizer_takes_for_numbers(word: str) -> None:
+def test_numbers_match_those_of_sennas_tokenizer(word: str) -> None:
     out, place = "", 0
     while place < len(word):
         size = number_at(word, place)
@@ -71,8 +71,8 @@ def test_numbers_are_what_sennas_tokenizer_takes_for_numbers(word: str) -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        ("the 1 2 3", "50 numbers wanted, got 3"),
-        ("the", "a word and 50 numbers wanted, got 'the'"),
+        ("the 1 2 3", "expected 50 numbers, got 3"),
+        ("the", "expected a word and 50 numbers, got 'the'"),
         ("the " + line(0).replace(" 1 ", " one "), "could not convert string to float: 'one'"),
         ("the " + line(0).replace(" 1 ", " nan "), "a number is not finite"),
     ],
@@ -85,7 +85,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, bad: str, reason: str) -> Non
     assert str(caught.value) == f"{path}, line 2: {reason}"
 
 
-def test_words_and_numbers_of_different_length(tmp_path: Path) -> None:
+def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
     words, numbers = tmp_path / "words.lst", tmp_path / "embeddings.txt"
     words.write_text("the\nof\n")
     numbers.write_text(line(0) + "\n")
@@ -96,21 +96,21 @@ def test_words_and_numbers_of_different_length(tmp_path: Path) -> None:
         vectors.read_senna(words, numbers, ["a"])
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_errors_name_missing_files_and_unknown_sets(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"senna/words\.lst is missing \(and 1 more\): get it with"):
         vectors.load("senna", ["a"], tmp_path)
     with pytest.raises(ValueError, match="vectors must be one of glove, senna, got 'word2vec'"):
         vectors.load("word2vec", ["a"], tmp_path)
 
 
-def test_no_word_is_known(tmp_path: Path) -> None:
+def test_look_up_without_any_known_word(tmp_path: Path) -> None:
     found, there = vectors.read_glove(glove(tmp_path / "glove.txt", "the"), ["a"]).look_up(["a", "b"])
     assert torch.equal(found, torch.zeros(2, 50))
     assert not bool(there.any())
 
 
 def test_the_published_coverage_of_the_corpus(real_folder: Path) -> None:
-    """Of the lower-cased words: 17,633 of 19,460 types; 98.65 % of the training tokens and 98.31 % of the test's."""
+    """Lower-cased: 17,633 of 19,460 word types, 98.65 % of the training tokens and 98.31 % of the test tokens."""
     tokens = {
         part: Counter(word for s in conll.read(real_folder / "conll2000" / f"{part}.txt.gz") for word in s.words)
         for part in ("train", "test")

@@ -1,7 +1,7 @@
-"""The data sets of the paper's tasks (§6.1): where they come from, where they lie, and whether they are right.
+"""The data sets of the paper's tasks (§6.1): find, download, verify and read them.
 
-The letters of the OCR task are inside the package (`ocr.load`). Everything else lies in a data folder, which
-`folder.require` looks into, `obtain.obtain` fills from the publishers' addresses and `folder.verify` checks.
+The OCR letters are inside the package (`ocr.load`). All other data is in a data folder: `folder.require` finds files in
+it, `obtain.obtain` downloads them from the publishers, and `folder.verify` checks them.
 """
 
 from .errors import DataError, MalformedLineError, MissingFileError

@@ -1,7 +1,7 @@
-"""Whether a file is the one the registry means: by its size, then by its SHA-256.
+"""Compare a file with its registry entry: first its size, then its SHA-256.
 
-A .gz file is also right if what it holds is right: gzip writes a time and a name into its header, so two copies of the
-same text can differ in their bytes.
+A .gz file is also accepted if its uncompressed content matches: gzip stores a time and a name in its header, so two
+copies of the same text can differ in their bytes.
 """
 
 import gzip
@@ -14,13 +14,13 @@ from typing import BinaryIO, Literal, Protocol
 from .registry import File
 
 State = Literal["ok", "missing", "wrong size", "wrong digest", "unchecked", "unreadable"]
-CONTENT_LIMIT = 2**28  # bytes that a small .gz file may hold before it is taken for a bomb
+CONTENT_LIMIT = 2**28  # uncompressed bytes above which a .gz file is treated as a decompression bomb
 
 
 @dataclass(frozen=True)
 class FileState:
     path: Path
-    state: State  # unchecked: there, but no digest is known
+    state: State  # unchecked: the file exists, but no digest is known
     detail: str = ""
 
     @property
@@ -35,7 +35,7 @@ class _Hash(Protocol):
 
 
 def check(file: File, path: Path) -> FileState:
-    """Compare the file at `path` with what the registry knows of it.
+    """Compare the file at `path` with its registry entry.
 
     >>> check(File("train", "conll2000/train.txt.gz"), Path("nowhere/train.txt.gz")).state
     'missing'
@@ -55,17 +55,17 @@ def _compare(file: File, path: Path, size: int) -> FileState:
     if file.content_sha256 is not None and content_sha256(path) == file.content_sha256:
         return FileState(path, "ok")
     if file.size is not None and size != file.size:
-        return FileState(path, "wrong size", f"{size} bytes, {file.size} wanted")
+        return FileState(path, "wrong size", f"expected {file.size} bytes, got {size}")
     if file.sha256 is not None:
         got, want = sha256(path), file.sha256
     elif file.git_blob is not None:
         got, want = git_blob(path), file.git_blob
     elif file.content_sha256 is not None:
-        return FileState(path, "wrong digest", f"its content is not the one of SHA-256 {file.content_sha256}")
+        return FileState(path, "wrong digest", f"expected content with SHA-256 {file.content_sha256}")
     else:
-        return FileState(path, "unchecked", "no digest is known of this file")
+        return FileState(path, "unchecked", "no digest of this file is known")
     if got != want:
-        return FileState(path, "wrong digest", f"{got}, {want} wanted")
+        return FileState(path, "wrong digest", f"expected {want}, got {got}")
     return FileState(path, "ok")
 
 
@@ -75,14 +75,14 @@ def sha256(path: Path) -> str:
 
 
 def git_blob(path: Path) -> str:
-    """The name git gives to the content: the SHA-1 of a header with its length, then the content."""
+    """The git object ID of the content: the SHA-1 of a header with its length, then the content."""
     start = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as stream:
         return _feed(start, stream).hexdigest()
 
 
 def content_sha256(path: Path) -> str | None:
-    """The SHA-256 of what a .gz file holds; None if it is no sound .gz file, or holds too much."""
+    """The SHA-256 of the uncompressed content; None if this is not a valid .gz file, or the content is too large."""
     try:
         with gzip.open(path) as stream:
             return _feed(hashlib.sha256(), stream, CONTENT_LIMIT).hexdigest()

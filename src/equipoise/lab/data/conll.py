@@ -1,4 +1,4 @@
-"""Sentences in the columns of CoNLL-2000: a word, its part of speech and its chunk tag a line, a blank line between:
+"""Read CoNLL-2000 columns: word, part of speech and chunk tag on each line, a blank line between sentences.
 
 Confidence NN B-NP
 in IN B-PP
@@ -25,9 +25,9 @@ class Sentence:
 
 
 def read(path: str | Path, *, tagged: bool = True) -> Iterator[Sentence]:
-    """The sentences of a file, plain or gzipped; the first line that is not right raises, with its number and why.
+    """The sentences of a plain or gzipped file. A malformed line raises an error with its number and the reason.
 
-    Without `tagged` the third column may be missing, from every line or from none.
+    With `tagged=False`, the third column may be missing, but then on every line.
     """
     path = Path(path)
     rows: list[list[str]] = []
@@ -49,14 +49,14 @@ def read(path: str | Path, *, tagged: bool = True) -> Iterator[Sentence]:
 def _fault(fields: list[str], allowed: list[int]) -> str | None:
     if len(fields) not in allowed:
         names = ", ".join(COLUMNS[: max(allowed)])
-        return f"{' or '.join(map(str, allowed))} columns wanted ({names}), got {len(fields)}"
+        return f"expected {' or '.join(map(str, allowed))} columns ({names}), got {len(fields)}"
     if len(fields) == 3 and not is_tag(fields[2]):
         return f"the chunk tag must be O, B-type or I-type, got {fields[2]!r}"
     return None
 
 
 def is_tag(tag: str) -> bool:
-    """Whether a chunk can be marked so.
+    """Whether this is a valid chunk tag: O, B-type or I-type.
 
     >>> [is_tag(tag) for tag in ("O", "B-NP", "I-ADVP", "NP", "B-", "S-NP")]
     [True, True, True, False, False, False]

@@ -1,7 +1,7 @@
-"""Fetch one file over HTTP: it appears under its name only when it is whole and right.
+"""Download one file over HTTP. It gets its final name only after it is complete and verified.
 
-Until then it grows as NAME.part, and a later call goes on where the last one stopped. NAME.part.json keeps what the
-server called the file (its ETag, or the time of its last change), so that parts of two versions are never joined.
+Until then the data is in NAME.part, and a later call resumes from there. NAME.part.json stores the server's version of
+the file (its ETag or Last-Modified), so that parts of two versions are never joined.
 """
 
 import http.client
@@ -21,24 +21,24 @@ from typing import IO, Any
 from .checking import sha256 as sha256_of
 from .errors import DownloadError, explain
 
-Progress = Callable[[int, int | None], None]  # bytes here, of how many if that is known
+Progress = Callable[[int, int | None], None]  # bytes received, total bytes if known
 BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Limits:
     max_bytes: int = 2**30
-    timeout: float = 30.0  # seconds without a byte
-    seconds: float = 6 * 3600.0  # for all attempts together
+    timeout: float = 30.0  # seconds without receiving a byte
+    seconds: float = 6 * 3600.0  # total for all attempts
     attempts: int = 5
-    pause: float = 1.0  # seconds before the second attempt, twice as long before each further one
+    pause: float = 1.0  # seconds before the second attempt; doubles before each further one
 
 
 LIMITS = Limits()
 
 
-class _TryAgainError(Exception):
-    """What came has to be completed or replaced by another attempt."""
+class _RetryError(Exception):
+    """This attempt failed; another one may complete or replace the received data."""
 
 
 def fetch(
@@ -51,25 +51,25 @@ def fetch(
     progress: Progress = lambda done, total: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Fetch `url` into the file `target`, or raise a DownloadError of one line.
+    """Download `url` to the file `target`, or raise a DownloadError with a one-line message.
 
     Args:
-        url: http or https.
-        target: Replaced if it exists, unless it is right by its SHA-256.
-        size: What the file must have, if known.
-        sha256: What the file must have, if known.
-        limits: Beyond which the attempt is given up.
+        url: An http or https URL.
+        target: Replaced if it exists, unless its SHA-256 already matches.
+        size: Expected size in bytes, if known.
+        sha256: Expected SHA-256, if known.
+        limits: Size and time limits.
         progress: Called after every block.
-        sleep: How to wait between attempts.
+        sleep: Called to wait between attempts.
 
     >>> fetch("ftp://example.org/data.gz", Path("data.gz"))
     Traceback (most recent call last):
     ...
-    equipoise.lab.data.errors.DownloadError: ftp://example.org/data.gz: only http and https addresses are fetched
+    equipoise.lab.data.errors.DownloadError: ftp://example.org/data.gz: the URL must be http or https
     """
     if not url.startswith(("http://", "https://")):
-        raise DownloadError(f"{url}: only http and https addresses are fetched")
-    job = _Job(url, target, size, sha256, limits, progress, time.monotonic() + limits.seconds)
+        raise DownloadError(f"{url}: the URL must be http or https")
+    job = _Download(url, target, size, sha256, limits, progress, time.monotonic() + limits.seconds)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if sha256 is not None and target.is_file() and sha256_of(target) == sha256:
@@ -78,18 +78,18 @@ def fetch(
             try:
                 job.attempt()
                 return
-            except _TryAgainError as failure:
+            except _RetryError as failure:
                 reason = str(failure)
             if attempt + 1 < limits.attempts:
                 sleep(limits.pause * 2**attempt)
     except OSError as failure:
         raise DownloadError(explain(failure, target)) from None
-    kept = f"; the {job.have} bytes that came are kept, and the next download goes on from there" if job.have else ""
+    kept = f"; {job.received} bytes are kept, and the next download resumes from there" if job.received else ""
     raise DownloadError(f"{url}: {reason} (attempt {limits.attempts} of {limits.attempts}){kept}")
 
 
 @dataclass
-class _Job:
+class _Download:
     url: str
     target: Path
     size: int | None
@@ -107,21 +107,21 @@ class _Job:
         return self.target.with_name(self.target.name + ".part.json")
 
     @property
-    def have(self) -> int:
+    def received(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0
 
     def attempt(self) -> None:
         start = self._resumable()
         try:
-            with _open(self.url, start, self._version() if start else None, self.limits.timeout) as answer:
-                total, start = self._agree(answer, start)
+            with _open(self.url, start, self._stored_version() if start else None, self.limits.timeout) as response:
+                total, start = self._check_headers(response, start)
                 with self.part.open("r+b" if start else "wb") as out:
                     out.seek(start)
                     out.truncate()
-                    self.note.write_text(json.dumps({"url": self.url, "version": _version(answer)}))
-                    self._receive(answer, out, start, total)
+                    self.note.write_text(json.dumps({"url": self.url, "version": _version(response)}))
+                    self._receive(response, out, start, total)
         except urllib.error.HTTPError as failure:
-            self._judge(failure)
+            self._handle_status(failure)
         except (
             http.client.HTTPException,
             urllib.error.URLError,
@@ -130,83 +130,83 @@ class _Job:
             ssl.SSLError,
         ) as failure:
             cause = failure.reason if isinstance(failure, urllib.error.URLError) else failure
-            if isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):  # lasting, as a rule
-                raise DownloadError(f"{self.url}: {cause}; is there a network?") from None
-            raise _TryAgainError("the server is silent" if isinstance(cause, TimeoutError) else str(cause)) from None
+            if isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):  # usually permanent: no retry
+                raise DownloadError(f"{self.url}: {cause}; check the network connection") from None
+            raise _RetryError("the server timed out" if isinstance(cause, TimeoutError) else str(cause)) from None
         self._finish(resumed=start > 0)
 
     def _resumable(self) -> int:
-        """How many bytes are here that the next ones may follow: all, unless they could be of another version."""
-        return self.have if self.sha256 is not None or self._version() is not None else 0
+        """The number of received bytes that can be continued: 0 if they could be from another version."""
+        return self.received if self.sha256 is not None or self._stored_version() is not None else 0
 
-    def _version(self) -> str | None:
+    def _stored_version(self) -> str | None:
         try:
             note = json.loads(self.note.read_text())
             return note["version"] if note["url"] == self.url else None
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
-    def _agree(self, answer: Any, start: int) -> tuple[int | None, int]:
-        """The size of the whole file, and where the body of this answer begins in it."""
-        length = answer.headers.get("Content-Length", "")
+    def _check_headers(self, response: Any, start: int) -> tuple[int | None, int]:
+        """The size of the whole file, and the offset in it at which the body of this response begins."""
+        length = response.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
-        if answer.status == 206:
-            span, _, whole = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
-            if span.partition("-")[0] != str(start) or self._version() not in (None, _version(answer)):
+        if response.status == 206:
+            span, _, whole = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
+            if span.partition("-")[0] != str(start) or self._stored_version() not in (None, _version(response)):
                 self._discard()
-                raise _TryAgainError("the server sent another part than the one asked for")
+                raise _RetryError("the server did not send the requested range")
             total = int(whole) if whole.isdecimal() else None if total is None else start + total
         else:
             start = 0
         if total is not None and self.size is not None and total != self.size:
             self._discard()
-            raise DownloadError(f"{self.url}: the server has a file of {total} bytes, {self.size} wanted")
+            raise DownloadError(f"{self.url}: expected a file of {self.size} bytes, the server has {total}")
         total = total if total is not None else self.size
         if total is not None and total > self.limits.max_bytes:
-            raise DownloadError(f"{self.url}: {total} bytes are more than the {self.limits.max_bytes} allowed")
+            raise DownloadError(f"{self.url}: {total} bytes exceed the limit of {self.limits.max_bytes}")
         free = shutil.disk_usage(self.target.parent).free
         if total is not None and total - start > free:
-            raise DownloadError(f"{self.target}: {total - start} bytes are to come, but the disk has only {free} free")
+            raise DownloadError(f"{self.target}: {total - start} more bytes are needed, but the disk has {free} free")
         return total, start
 
-    def _receive(self, answer: Any, out: IO[bytes], done: int, total: int | None) -> None:
+    def _receive(self, response: Any, out: IO[bytes], done: int, total: int | None) -> None:
         self.progress(done, total)
-        while block := answer.read1(BLOCK):
+        while block := response.read1(BLOCK):
             done += len(block)
             if done > (total if total is not None else self.limits.max_bytes):
                 self._discard()
-                raise DownloadError(f"{self.url}: more came than the {total or self.limits.max_bytes} bytes announced")
+                raise DownloadError(f"{self.url}: received more than {total or self.limits.max_bytes} bytes")
             out.write(block)
             self.progress(done, total)
             if time.monotonic() > self.deadline:
-                raise DownloadError(f"{self.url}: not done after {self.limits.seconds:.0f} s; what came is kept")
+                raise DownloadError(f"{self.url}: not complete after {self.limits.seconds:.0f} s; the data is kept")
         if total is not None and done < total:
-            raise _TryAgainError(f"the connection ended after {done} of {total} bytes")
+            raise _RetryError(f"the connection ended after {done} of {total} bytes")
         out.flush()
         os.fsync(out.fileno())
 
-    def _judge(self, failure: urllib.error.HTTPError) -> None:
-        """Another attempt, an end, or (416: no bytes after the last one) nothing, as the file is whole."""
+    def _handle_status(self, failure: urllib.error.HTTPError) -> None:
+        """Raise an error, retryable or final. 416 (no bytes after the last one) means the file may be complete."""
         if failure.code == 416:
             whole = failure.headers.get("Content-Range", "").rpartition("/")[2]
-            if whole == str(self.have):
+            if whole == str(self.received):
                 return
             self._discard()
-            raise _TryAgainError("the file on the server is another than the one begun") from None
+            raise _RetryError("the file on the server has changed") from None
         if failure.code in (408, 425, 429) or failure.code >= 500:
-            raise _TryAgainError(f"the server answered {failure.code} {failure.reason}") from None
+            raise _RetryError(f"the server answered {failure.code} {failure.reason}") from None
         raise DownloadError(f"{self.url}: the server answered {failure.code} {failure.reason}") from None
 
     def _finish(self, resumed: bool) -> None:
-        if self.size is not None and self.have != self.size:
-            got = self.have
+        if self.size is not None and self.received != self.size:
+            got = self.received
             self._discard()
-            raise DownloadError(f"{self.url}: {got} bytes came, {self.size} wanted")
+            raise DownloadError(f"{self.url}: expected {self.size} bytes, got {got}")
         if self.sha256 is not None and (got_digest := sha256_of(self.part)) != self.sha256:
             self._discard()
             if resumed:
-                raise _TryAgainError("the parts did not fit together")
-            raise DownloadError(f"{self.url}: the file has SHA-256 {got_digest}, but {self.sha256} is wanted")
+                raise _RetryError("the joined parts have the wrong SHA-256")
+            raise DownloadError(f"{self.url}: expected SHA-256 {self.sha256}, got {got_digest}")
         os.replace(self.part, self.target)
         self.note.unlink(missing_ok=True)
 
@@ -216,17 +216,17 @@ class _Job:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow a redirect, but never from https to http, nor to anything else."""
+    """Follow redirects to http and https, but never from https to http."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         allowed = "https://" if req.full_url.startswith("https://") else ("http://", "https://")
         if not newurl.startswith(allowed):
-            raise DownloadError(f"{req.full_url}: sends on to {newurl}, which is not followed")
+            raise DownloadError(f"{req.full_url}: the redirect to {newurl} is not followed")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _open(url: str, start: int, version: str | None, timeout: float) -> Any:
-    """The answer to a request for the bytes from `start` on. Speaks http and https only, whatever a redirect asks."""
+    """The response to a request for the bytes from `start` on. The opener supports http and https only."""
     opener = urllib.request.OpenerDirector()
     web = (urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.ProxyHandler, _Redirects)
     errors = (urllib.request.HTTPErrorProcessor, urllib.request.HTTPDefaultErrorHandler, urllib.request.UnknownHandler)
@@ -240,7 +240,7 @@ def _open(url: str, start: int, version: str | None, timeout: float) -> Any:
     return opener.open(urllib.request.Request(url, headers=headers), timeout=timeout)
 
 
-def _version(answer: Any) -> str | None:
-    """What tells this version of the file from another; a weak ETag does not."""
-    etag = answer.headers.get("ETag")
-    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
+def _version(response: Any) -> str | None:
+    """The strong ETag of the file, else its Last-Modified. A weak ETag does not identify a version."""
+    etag = response.headers.get("ETag")
+    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")

@@ -1,15 +1,15 @@
-"""What can be wrong with data, each said in one line that a user can act on."""
+"""Errors about data files. Each message is one line and tells the user what to do."""
 
 import errno
 from pathlib import Path
 
 
 class DataError(Exception):
-    """Something about a data file is not as it must be. The message is one line, fit to be shown as it is."""
+    """A data file is missing or invalid. The message is one line and can be shown to the user."""
 
 
 class UnknownDatasetError(DataError):
-    """There is no data set of that name."""
+    """No data set has this name."""
 
 
 class MissingFileError(DataError):
@@ -17,20 +17,20 @@ class MissingFileError(DataError):
 
 
 class DownloadError(DataError):
-    """A file could not be had from its address."""
+    """A file could not be downloaded."""
 
 
 class UnsafeArchiveError(DataError):
-    """An archive holds something that must not be unpacked."""
+    """An archive contains something that must not be unpacked."""
 
 
 class MalformedLineError(DataError, ValueError):
-    """A line of a text file is not in the file's format.
+    """A line of a text file does not match the file's format.
 
-    >>> raise MalformedLineError("train.txt", 7, "3 columns wanted, got 2")
+    >>> raise MalformedLineError("train.txt", 7, "expected 3 columns, got 2")
     Traceback (most recent call last):
     ...
-    equipoise.lab.data.errors.MalformedLineError: train.txt, line 7: 3 columns wanted, got 2
+    equipoise.lab.data.errors.MalformedLineError: train.txt, line 7: expected 3 columns, got 2
     """
 
     def __init__(self, path: str | Path, line: int, reason: str) -> None:
@@ -42,16 +42,16 @@ class MalformedLineError(DataError, ValueError):
 
 
 def explain(failure: OSError, path: Path) -> str:
-    """What the operating system refused, as a line that says what to do about it.
+    """An operating-system error as one line that tells the user what to do.
 
     >>> explain(OSError(errno.ENOSPC, "No space left on device"), Path("data/glove"))
-    'data/glove: the disk is full; make room, or choose another folder with --data-dir or EQUIPOISE_DATA'
+    'data/glove: the disk is full; free some space, or choose another folder with --data-dir or EQUIPOISE_DATA'
     """
     elsewhere = "choose another folder with --data-dir or EQUIPOISE_DATA"
     if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{path}: the disk is full; make room, or {elsewhere}"
+        return f"{path}: the disk is full; free some space, or {elsewhere}"
     if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{path}: no permission to write there; {elsewhere}"
+        return f"{path}: no write permission; {elsewhere}"
     if failure.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"{path}: a file is in the way of a folder; {elsewhere}"
+        return f"{path}: a file exists where a folder is needed; {elsewhere}"
     return f"{path}: {failure.strerror or failure}"

@@ -1,9 +1,9 @@
-"""The data folder: where it is, what must lie in it, and whether it does.
+"""The data folder: its location, the files it must contain, and their state.
 
     conll2000/train.txt.gz  conll2000/test.txt.gz  glove/glove.6B.50d.txt  senna/words.lst  senna/embeddings.txt
     horses/rgb/horse001.jpg ... horses/figure_ground/horse001.jpg ... horses/gray/horse318.jpg  ocr/letter.data.gz
 
-It is the folder given, else the one named by the environment variable EQUIPOISE_DATA, else the user's own.
+The location is the `data_dir` argument, else the environment variable EQUIPOISE_DATA, else ~/.local/share/equipoise.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from .registry import PACKED_OCR_SHA256, Dataset, File, dataset
 
 @dataclass(frozen=True)
 class Presence:
-    """How much of a data set is in the folder, by the files' names alone."""
+    """How many files of a data set exist in the folder. Contents are not checked."""
 
     found: int
     wanted: int
@@ -30,24 +30,24 @@ class Presence:
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:
-    """The data folder, which need not exist yet.
+    """The path of the data folder, which need not exist yet.
 
     >>> data_folder("data").name
     'data'
     """
     if data_dir is not None:
         return Path(data_dir).expanduser()
-    if named := os.environ.get("EQUIPOISE_DATA"):
-        return Path(named).expanduser()
+    if from_environment := os.environ.get("EQUIPOISE_DATA"):
+        return Path(from_environment).expanduser()
     shared = os.environ.get("XDG_DATA_HOME")
     return (Path(shared) if shared else Path.home() / ".local" / "share") / "equipoise"
 
 
 def require(name: str, data_dir: str | Path | None = None) -> dict[str, Path]:
-    """The files of a data set by their keys, or an error that says what is missing and how to get it.
+    """The files of a data set by key. If one is missing, the error names it and explains how to get it.
 
     The keys are `letters` (ocr), `train` and `test` (conll2000), `vectors` (glove), `words` and `vectors` (senna), and
-    `rgb/horse001.jpg`, `figure_ground/horse001.jpg` and so on (horses). Contents are not looked at: that is `verify`.
+    `rgb/horse001.jpg`, `figure_ground/horse001.jpg` and so on (horses). Contents are not checked; see `verify`.
 
     >>> require("glove", "nowhere")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -63,7 +63,7 @@ def require(name: str, data_dir: str | Path | None = None) -> dict[str, Path]:
 
 
 def present(name: str, data_dir: str | Path | None = None) -> Presence:
-    """How many of the files that a data set needs are in the folder.
+    """How many of the required files of a data set are in the folder.
 
     >>> present("conll2000", "nowhere")
     Presence(found=0, wanted=2)
@@ -76,7 +76,7 @@ def present(name: str, data_dir: str | Path | None = None) -> Presence:
 def verify(name: str, data_dir: str | Path | None = None) -> list[FileState]:
     """The state of every file of a data set: ok, missing, wrong size, wrong digest, unchecked or unreadable.
 
-    A file that is missing is left out if it may be, or if another serves in its place.
+    A missing file is omitted if it is optional, or if an alternative file is present.
 
     >>> [state.state for state in verify("conll2000", "nowhere")]
     ['missing', 'missing']
@@ -100,8 +100,8 @@ def _packed_ocr() -> FileState:
     try:
         right = hashlib.sha256(packed.read_bytes()).hexdigest() == PACKED_OCR_SHA256
     except OSError:
-        return FileState(path, "missing", "install the package again")
-    return FileState(path, "ok") if right else FileState(path, "wrong digest", "install the package again")
+        return FileState(path, "missing", "reinstall the package")
+    return FileState(path, "ok") if right else FileState(path, "wrong digest", "reinstall the package")
 
 
 def _found(wanted: Dataset, folder: Path) -> dict[str, Path]:
@@ -113,7 +113,7 @@ def _found(wanted: Dataset, folder: Path) -> dict[str, Path]:
 
 
 def _missing(wanted: Dataset, found: dict[str, Path]) -> list[File]:
-    """The first choice for each key that has no file."""
+    """The preferred file for each key without a file."""
     first = {file.key: file for file in reversed(wanted.files) if not file.optional}
     return [first[key] for key in dict.fromkeys(file.key for file in wanted.files) if key in first.keys() - found]
 
@@ -125,5 +125,5 @@ def _how_to_get(wanted: Dataset, missing: list[File], folder: Path) -> str:
     more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
     return (
         f"{folder / file.path} is missing{more}: get it with `equipoise data download {wanted.name}`, or put {within} "
-        f"from {wanted.page} there, or name a folder that has it with --data-dir or EQUIPOISE_DATA"
+        f"from {wanted.page} there, or give a folder that contains it with --data-dir or EQUIPOISE_DATA"
     )

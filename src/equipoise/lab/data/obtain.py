@@ -1,7 +1,7 @@
-"""Bring a data set into the data folder: fetch, check, unpack, check, move into place.
+"""Download a data set to the data folder: fetch, check, unpack, check, move into place.
 
-Everything before the last step happens in the folder `.downloads` inside the data folder, so on the same disk: a file
-of the data set is there whole and checked, or not at all, and a download that was cut goes on where it stopped.
+All steps before the last use the folder `.downloads` inside the data folder, which is on the same disk. So a file of
+the data set is either complete and checked or absent, and an interrupted download resumes.
 """
 
 import shutil
@@ -22,16 +22,16 @@ try:
 except ImportError:  # only Unix has it
     fcntl = None  # type: ignore[assignment]
 
-Progress = Callable[[str, int, int | None], None]  # what is being done, how many bytes of it, of how many if known
+Progress = Callable[[str, int, int | None], None]  # current step, bytes done, total bytes if known
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """What was brought, and what had to be left unchecked."""
+    """The files of a data set, and notes about what could not be checked."""
 
     name: str
     files: tuple[FileState, ...]
-    fetched: bool  # False: everything was there already, and right
+    fetched: bool  # False: all files were already present and correct
     notes: tuple[str, ...] = ()
 
 
@@ -44,103 +44,104 @@ def obtain(
     limits: Limits = LIMITS,
     progress: Progress = lambda what, done, total: None,
 ) -> Obtained:
-    """Download a data set, unless it is there and right.
+    """Download a data set, unless its files are already present and correct.
 
     Args:
-        name: Which one.
-        data_dir: The data folder, if not the usual one.
-        agree: The user agrees to the terms, where the publisher asks for that.
-        keep_mismatched: Keep files that differ from those the registry knows, as when a publisher has changed them.
-        limits: Of each download; the largest size allowed is the registry's.
-        progress: Called again and again.
+        name: The data set.
+        data_dir: The data folder; None for the default (see `folder.data_folder`).
+        agree: The user agrees to the publisher's terms. Required for data sets with `must_agree`.
+        keep_mismatched: Keep files that differ from the registry, for example after a publisher changed them.
+        limits: Limits of each download. The size limit is taken from the registry instead.
+        progress: Called repeatedly with the current step and its progress.
 
     >>> obtain("senna", "nowhere")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    equipoise.lab.data.errors.DataError: senna: its publisher asks for consent to the terms (SENNA licence: ...
+    equipoise.lab.data.errors.DataError: senna: the publisher requires consent to the terms (SENNA licence: ...
     """
     wanted, folder = dataset(name), data_folder(data_dir)
     if wanted.must_agree and not agree:
-        raise DataError(f"{name}: its publisher asks for consent to the terms ({wanted.terms}): read {wanted.page}")
+        raise DataError(f"{name}: the publisher requires consent to the terms ({wanted.terms}): read {wanted.page}")
     states = {source: [check(file, folder / file.path) for file in source.files] for source in wanted.sources}
-    lacking = [source for source in states if not all(state.right for state in states[source])]
-    if lacking:
-        with _alone(wanted, folder) as workplace:
-            for source in lacking:
-                states[source] = _bring(source, folder, workplace, keep_mismatched, limits, progress)
+    incomplete = [source for source in states if not all(state.right for state in states[source])]
+    if incomplete:
+        with _locked_workspace(wanted, folder) as workspace:
+            for source in incomplete:
+                states[source] = _obtain_source(source, folder, workspace, keep_mismatched, limits, progress)
     files = tuple(state for each in states.values() for state in each)
-    return Obtained(name, files, fetched=bool(lacking), notes=wanted.unknown if lacking else ())
+    return Obtained(name, files, fetched=bool(incomplete), notes=wanted.unknown if incomplete else ())
 
 
-def _bring(
-    source: Source, folder: Path, workplace: Path, keep_mismatched: bool, limits: Limits, progress: Progress
+def _obtain_source(
+    source: Source, folder: Path, workspace: Path, keep_mismatched: bool, limits: Limits, progress: Progress
 ) -> list[FileState]:
-    came, made = workplace / source.name, workplace / "made"
-    shutil.rmtree(made, ignore_errors=True)
+    downloaded, staging = workspace / source.name, workspace / "made"
+    shutil.rmtree(staging, ignore_errors=True)
     fetch(
         source.url,
-        came,
+        downloaded,
         size=source.size,
         sha256=source.sha256,
         limits=replace(limits, max_bytes=source.max_bytes),
         progress=lambda done, total: progress(f"fetching {source.name}", done, total),
     )
     try:
-        _make(source, came, made, progress)
-        wrong = [state for state in (check(file, made / file.path) for file in source.files) if not state.right]
+        _stage(source, downloaded, staging, progress)
+        wrong = [state for state in (check(file, staging / file.path) for file in source.files) if not state.right]
         if wrong and not keep_mismatched:
-            raise DownloadError(_refusal(source, made, wrong))
-        put(made, folder)
+            raise DownloadError(_mismatch(source, staging, wrong))
+        put(staging, folder)
     except DataError:
-        if source.sha256 is None:  # what came may be at fault
-            came.unlink(missing_ok=True)
+        if source.sha256 is None:  # the download was not verified and may be the cause
+            downloaded.unlink(missing_ok=True)
         raise
     finally:
-        shutil.rmtree(made, ignore_errors=True)
-    came.unlink(missing_ok=True)
+        shutil.rmtree(staging, ignore_errors=True)
+    downloaded.unlink(missing_ok=True)
     return [check(file, folder / file.path) for file in source.files]
 
 
-def _make(source: Source, came: Path, made: Path, progress: Progress) -> None:
-    """Lay out below `made` what belongs below the data folder."""
+def _stage(source: Source, downloaded: Path, staging: Path, progress: Progress) -> None:
+    """Write the files of the source below `staging`, in the layout of the data folder."""
     members = {file.member: file.path for file in source.files if file.member is not None}
     if members:
-        told = f"unpacking {source.name}"
+        step = f"unpacking {source.name}"
         unpack(
-            came,
-            made,
+            downloaded,
+            staging,
             select=members,
             max_bytes=source.max_bytes,
-            progress=lambda done, total: progress(told, done, total),
+            progress=lambda done, total: progress(step, done, total),
         )
     else:
-        place = made / source.files[0].path
+        place = staging / source.files[0].path
         place.parent.mkdir(parents=True)
-        came.rename(place)
+        downloaded.rename(place)
 
 
-def _refusal(source: Source, made: Path, wrong: list[FileState]) -> str:
+def _mismatch(source: Source, staging: Path, wrong: list[FileState]) -> str:
     first = wrong[0]
     return (
-        f"{source.url}: {len(wrong)} of the {len(source.files)} files from it are not the known ones, such as "
-        f"{first.path.relative_to(made)} ({first.state}: {first.detail}); none was kept, but --keep-mismatched would"
+        f"{source.url}: {len(wrong)} of its {len(source.files)} files differ from the registry, for example "
+        f"{first.path.relative_to(staging)} ({first.state}: {first.detail}); no file was kept; use --keep-mismatched "
+        "to keep them"
     )
 
 
 @contextmanager
-def _alone(wanted: Dataset, folder: Path) -> Iterator[Path]:
-    """The folder to work in, which no other process works in at the same time."""
-    workplace = folder / ".downloads" / wanted.name
+def _locked_workspace(wanted: Dataset, folder: Path) -> Iterator[Path]:
+    """The working folder of a data set, locked against other processes."""
+    workspace = folder / ".downloads" / wanted.name
     try:
-        workplace.mkdir(parents=True, exist_ok=True)
+        workspace.mkdir(parents=True, exist_ok=True)
         with (folder / ".downloads" / f"{wanted.name}.lock").open("w") as lock:
             if fcntl is not None:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise DataError(f"{folder}: another process is downloading {wanted.name} there") from None
-            yield workplace
-        if not any(workplace.iterdir()):
-            workplace.rmdir()
+            yield workspace
+        if not any(workspace.iterdir()):
+            workspace.rmdir()
     except OSError as failure:
         raise DataError(explain(failure, folder)) from None

@@ -1,4 +1,4 @@
-"""The handwritten words of the OCR task (§6.1), read from inside the package: no download, no pickle."""
+"""The handwritten words of the OCR task (§6.1), read from a file inside the package: no download, no pickle."""
 
 import hashlib
 import io
@@ -15,17 +15,17 @@ from .registry import PACKED_OCR_SHA256
 
 @dataclass(frozen=True)
 class Letters:
-    """52,152 letters of 6,877 words in 10 folds; word w has lengths[w] letters, from starts[w] on."""
+    """52,152 letters of 6,877 words in 10 folds; the letters of word w are starts[w] to starts[w] + lengths[w] - 1."""
 
     pixels: Tensor  # (letters, 16, 8), uint8: 1 is ink
     labels: Tensor  # (letters,), int64: 0 to 25 for a to z
-    lengths: Tensor  # (words,), int64: 3 to 14; the capital that began a word is not in the data
+    lengths: Tensor  # (words,), int64: 3 to 14; the data omits the first letter of each word, a capital
     folds: Tensor  # (words,), int64: 0 to 9
     starts: Tensor  # (words,), int64: index of the first letter
 
 
 def load() -> Letters:
-    """Read the packed letters; every call gives fresh tensors on the CPU.
+    """Read the packed letters. Each call returns new tensors on the CPU.
 
     >>> letters = load()
     >>> letters.pixels.shape, len(letters.lengths)
@@ -36,7 +36,7 @@ def load() -> Letters:
     """
     data = resources.files(__package__).joinpath("ocr.npz").read_bytes()
     if hashlib.sha256(data).hexdigest() != PACKED_OCR_SHA256:
-        raise DataError("ocr.npz inside the package is not the file that was released: install the package again")
+        raise DataError("ocr.npz inside the package is damaged: reinstall the package")
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         pixels = torch.from_numpy(np.unpackbits(arrays["pixels"], axis=1).reshape(-1, 16, 8))
         labels, lengths, folds = (torch.from_numpy(arrays[key]).long() for key in ("labels", "lengths", "folds"))

@@ -1,16 +1,14 @@
-"""Pack the letters of Taskar's OCR data, 14.6 MB of tab-separated text, into the 0.4 MB file inside the package.
+"""Pack Taskar's OCR data, 14.6 MB of tab-separated text, into the 0.4 MB file inside the package.
 
     python -m equipoise.lab.data.pack_ocr letter.data.gz ocr.npz
 
-A line is `id letter next_id word_id position fold p_0_0 p_0_1 ... p_15_7` and ends with a tab. Packed are the pixels,
-eight to a byte, the letters as 0 to 25, and for each word its length and its fold. The same input gives the same bytes.
+A line is `id letter next_id word_id position fold p_0_0 p_0_1 ... p_15_7` and ends with a tab. The packed file has the
+pixels, eight per byte, the letters as 0 to 25, and the length and fold of each word. The output is deterministic.
 """
 
-import gzip
 import io
 import sys
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError, MalformedLineError, explain
+from .text import lines
 
 PIXELS = 16 * 8
 WORDS_PER_FOLD = (626, 704, 684, 698, 693, 651, 739, 717, 690, 675)
@@ -40,20 +39,20 @@ class Row(NamedTuple):
     word: int
     position: int
     fold: int
-    pixels: bytes  # 128 of them, 0 or 1
+    pixels: bytes  # 128 values, 0 or 1
 
 
 class Packed(NamedTuple):
     """The arrays of the packed file."""
 
-    pixels: Bytes  # (letters, 16): a row of the picture is a byte, the leftmost pixel its highest bit
+    pixels: Bytes  # (letters, 16): one byte per row of the picture; the leftmost pixel is the highest bit
     labels: Bytes  # (letters,)
     lengths: Bytes  # (words,)
     folds: Bytes  # (words,)
 
 
 def parse(line: str) -> Row:
-    """One line as a row, or a ValueError that says what is wrong with it.
+    """Parse one line; raise a ValueError with the reason if it is malformed.
 
     >>> row = parse("1\\to\\t2\\t1\\t1\\t0\\t" + "0\\t1\\t" * 64)
     >>> row.label, row.next_id, row.pixels[:4]
@@ -61,7 +60,7 @@ def parse(line: str) -> Row:
     """
     fields = line.rstrip("\r\n").removesuffix("\t").split("\t")
     if len(fields) != 6 + PIXELS:
-        raise ValueError(f"{6 + PIXELS} columns wanted, got {len(fields)}")
+        raise ValueError(f"expected {6 + PIXELS} columns, got {len(fields)}")
     letter, pixels = fields[1], "".join(fields[6:])
     if len(letter) != 1 or not "a" <= letter <= "z":
         raise ValueError(f"the letter must be one of a to z, got {letter!r}")
@@ -71,7 +70,7 @@ def parse(line: str) -> Row:
     try:
         numbers = [int(fields[i]) for i in (0, 2, 3, 4, 5)]
     except ValueError:
-        raise ValueError("id, next_id, word_id, position and fold must be whole numbers") from None
+        raise ValueError("id, next_id, word_id, position and fold must be integers") from None
     identity, next_id, word, position, fold = numbers
     if not 0 <= fold < len(WORDS_PER_FOLD):
         raise ValueError(f"the fold must be from 0 to 9, got {fold}")
@@ -82,43 +81,37 @@ _BITS = bytes.maketrans(b"01", b"\0\1")
 
 
 def read(path: Path) -> Iterator[list[Row]]:
-    """The words of the file, plain or gzipped, each as its rows; every line is checked against the one before it."""
+    """The words of a plain or gzipped file, each as a list of rows. Each line is checked against the previous one."""
     word: list[Row] = []
-    with path.open("rb") as probe:
-        zipped = probe.read(2) == b"\x1f\x8b"
-    with gzip.open(path, "rt", encoding="ascii") if zipped else path.open(encoding="ascii") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = parse(line)
-                _check_order(word, row)
-            except ValueError as reason:
-                raise MalformedLineError(path, number, str(reason)) from None
-            word.append(row)
-            if row.next_id == -1:
-                yield word
-                word = []
+    for number, line in lines(path):
+        try:
+            row = parse(line)
+            _check_order(word, row)
+        except ValueError as reason:
+            raise MalformedLineError(path, number, str(reason)) from None
+        word.append(row)
+        if row.next_id == -1:
+            yield word
+            word = []
     if word:
         raise DataError(f"{path}: ends in the middle of word {word[0].word}")
 
 
 def _check_order(word: list[Row], row: Row) -> None:
-    """A word is one run of lines, positions 1, 2, ..., each line naming the next."""
+    """A word is consecutive lines with positions 1, 2, ...; each line gives the id of the next."""
     if row.position != len(word) + 1:
-        raise ValueError(f"position {len(word) + 1} of a word wanted, got {row.position}")
+        raise ValueError(f"expected position {len(word) + 1} of a word, got {row.position}")
     if word and (row.id, row.word, row.fold) != (word[-1].next_id, word[-1].word, word[-1].fold):
         last = word[-1]
         raise ValueError(
-            f"id {last.next_id} of word {last.word}, fold {last.fold} wanted, "
+            f"expected id {last.next_id} of word {last.word}, fold {last.fold}, "
             f"got id {row.id} of word {row.word}, fold {row.fold}"
         )
 
 
 def pack(path: Path) -> Packed:
-    """Read the publisher's file and check that it is whole: how many words each fold has, and how often each letter."""
-    try:
-        words = list(read(path))
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as failure:
-        raise DataError(f"{path} cannot be read: {failure}") from None
+    """Read the publisher's file and check that it is complete, by the words per fold and the count of each letter."""
+    words = list(read(path))
     rows = [row for word in words for row in word]
     labels = np.array([row.label for row in rows], dtype=np.uint8)
     folds = np.array([word[0].fold for word in words], dtype=np.uint8)
@@ -132,11 +125,11 @@ def pack(path: Path) -> Packed:
 def _check_counts(path: Path, what: str, names: str, values: Bytes, wanted: tuple[int, ...]) -> None:
     for name, got, want in zip(names, np.bincount(values, minlength=len(wanted)), wanted, strict=True):
         if got != want:
-            raise DataError(f"{path}: {want} {what} {name} wanted, got {got}")
+            raise DataError(f"{path}: expected {want} {what} {name}, got {got}")
 
 
 def to_bytes(packed: Packed) -> bytes:
-    """As an .npz file that depends on nothing but the arrays: no time, no operating system, no order of a dict."""
+    """The bytes of an .npz file that depends on the arrays alone, not on the time or the operating system."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, array in packed._asdict().items():

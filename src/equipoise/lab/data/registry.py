@@ -1,7 +1,7 @@
-"""Every data set: its publisher, its terms, its files, and how a right copy of each file is recognised.
+"""Every data set: its publisher, its terms, its files, and their sizes and digests.
 
-A digest stands here only if it was taken from a file or is recorded alike by several independent projects. Where the
-digest of a publisher's archive is not known (`Source.sha256 is None`), each file out of it is checked instead.
+A digest is listed only if it was computed from the file, or if several independent projects record the same one. If the
+digest of a publisher's archive is not known (`Source.sha256 is None`), each file in it is checked instead.
 """
 
 import difflib
@@ -15,32 +15,32 @@ PACKED_OCR_SHA256 = "3f936eb61ec5aecd68d9f2ecfcada2f649143ee019da6b821da42b5dafa
 
 @dataclass(frozen=True)
 class File:
-    """A file of the data folder. Files of one data set with the same key are alternatives: one of them is enough."""
+    """A file in the data folder. Files of one data set with the same key are alternatives: one of them is enough."""
 
     key: str
-    path: str  # below the data folder
+    path: str  # relative to the data folder
     size: int | None = None
     sha256: str | None = None
-    content_sha256: str | None = None  # of what a .gz file holds, for a copy that was compressed anew
-    git_blob: str | None = None  # git's name for the content, where no better digest is known
+    content_sha256: str | None = None  # of the uncompressed content of a .gz file, for recompressed copies
+    git_blob: str | None = None  # git object ID of the content, if no better digest is known
     member: str | None = None  # its name in the publisher's archive
     optional: bool = False
 
     @property
     def recognisable(self) -> bool:
-        """Whether a right copy can be told from a wrong one."""
+        """Whether a digest is known, so that the content can be verified."""
         return bool(self.sha256 or self.content_sha256 or self.git_blob)
 
 
 @dataclass(frozen=True)
 class Source:
-    """An address of the publisher, and the files that come from there: one, or some members of an archive."""
+    """A URL of the publisher and the files it provides: a single file, or some members of an archive."""
 
     url: str
     files: tuple[File, ...]
     size: int | None = None
     sha256: str | None = None  # None: not known
-    max_bytes: int = 2**26  # a download, or what is unpacked from it, that is larger is refused
+    max_bytes: int = 2**26  # size limit of the download and of the unpacked files
 
     @property
     def name(self) -> str:
@@ -55,9 +55,9 @@ class Dataset:
     citation: str
     terms: str
     sources: tuple[Source, ...]
-    others: tuple[File, ...] = ()  # files that serve if they are there, but have no address
-    packaged: bool = False  # inside the package: the files are needed only to make it anew
-    must_agree: bool = False  # the publisher wants consent to the terms before a download
+    others: tuple[File, ...] = ()  # files without a URL that are used if present
+    packaged: bool = False  # included in the package; the files are needed only to rebuild it
+    must_agree: bool = False  # the publisher requires consent to the terms before a download
 
     @property
     def files(self) -> tuple[File, ...]:
@@ -65,12 +65,12 @@ class Dataset:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What cannot be checked as it arrives, in words; empty if everything can."""
+        """One note for each download that cannot be verified by its digest."""
         notes = []
         for source in self.sources:
             if source.sha256 is None:
-                blind = [file.path for file in source.files if not file.recognisable]
-                rest = f"nor of {', '.join(blind)}" if blind else "but each file from it is checked"
+                unverified = [file.path for file in source.files if not file.recognisable]
+                rest = f"nor of {', '.join(unverified)}" if unverified else "but each file in it is checked"
                 notes.append(f"no digest of the publisher's {source.name} is known, {rest}")
         return tuple(notes)
 
@@ -83,13 +83,13 @@ def dataset(name: str) -> Dataset:
     >>> dataset("conl2000")
     Traceback (most recent call last):
     ...
-    equipoise.lab.data.errors.UnknownDatasetError: no data set is called conl2000: did you mean conll2000?
+    equipoise.lab.data.errors.UnknownDatasetError: unknown data set conl2000: did you mean conll2000?
     """
     if name in DATASETS:
         return DATASETS[name]
     near = difflib.get_close_matches(name, DATASETS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(DATASETS)}"
-    raise UnknownDatasetError(f"no data set is called {name}: {hint}")
+    hint = f"did you mean {near[0]}?" if near else f"the data sets are {', '.join(DATASETS)}"
+    raise UnknownDatasetError(f"unknown data set {name}: {hint}")
 
 
 def _horses() -> tuple[File, ...]:
@@ -178,7 +178,7 @@ GLOVE = Dataset(
             max_bytes=2**30,
         ),
     ),
-    others=(  # the rows for the words of CoNLL-2000 alone
+    others=(  # only the rows for the words of CoNLL-2000
         File(
             "vectors",
             "glove/glove.6B.50d.conll2000-vocab.txt.gz",

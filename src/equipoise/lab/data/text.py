@@ -1,4 +1,4 @@
-"""Lines of a text file, plain or gzipped, each with its number."""
+"""The numbered lines of a plain or gzipped text file."""
 
 import gzip
 import zlib
@@ -9,7 +9,7 @@ from .errors import DataError, MalformedLineError
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Every line without its end, numbered from 1; an error names the file, and the line if it is one line's fault."""
+    """Each line without its newline, numbered from 1. An error names the file, and the line if a line is invalid."""
     try:
         with path.open("rb") as probe:
             zipped = probe.read(2) == b"\x1f\x8b"

@@ -1,9 +1,9 @@
-"""Unpack what came from the network: all of it and nothing else, or nothing.
+"""Unpack an untrusted archive: completely, or not at all.
 
-An archive is refused whole if a name in it is absolute, climbs with `..`, or comes twice, if a member is a link, a
-device or anything but a plain file or a folder, or if there are more members or bytes than allowed, counted as they are
-read and not as the archive declares them. Files are made in a temporary folder beside the target, which is renamed at
-the end. Archives inside an archive stay as they are.
+The whole archive is refused if a name in it is absolute, contains `..` or occurs twice; if a member is a link, a device
+or anything other than a file or a folder; or if it has more members or bytes than allowed. Bytes are counted as they
+are read, not as the archive declares them. Files are written to a temporary folder next to the target, which is renamed
+at the end. Archives inside an archive are not unpacked.
 """
 
 import errno
@@ -24,7 +24,7 @@ from typing import IO, cast
 
 from .errors import DataError, UnsafeArchiveError, explain
 
-Progress = Callable[[int, int | None], None]  # how much is done, of how much if that is known
+Progress = Callable[[int, int | None], None]  # bytes done, total bytes if known
 BLOCK = 1 << 20
 
 
@@ -40,12 +40,12 @@ def unpack(
     """Unpack a .tar.gz, .tgz or .zip archive into the new folder `target`, or a .gz file into the new file `target`.
 
     Args:
-        archive: Its name decides its kind.
+        archive: The file. Its name determines its format.
         target: Must not exist.
-        select: Unpack only these members, under these names: {name in the archive: path below target}.
-        max_files: An archive of more members is refused.
-        max_bytes: An archive that holds more is refused.
-        progress: Called with the bytes of the archive read so far, and all there are.
+        select: Unpack only these members: {name in the archive: path relative to target}.
+        max_files: Maximum number of members.
+        max_bytes: Maximum number of unpacked bytes.
+        progress: Called with the number of bytes done and their total.
 
     >>> import tempfile, zipfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -57,9 +57,9 @@ def unpack(
     equipoise.lab.data.errors.UnsafeArchiveError: ...a.zip is refused: ...
     """
     if target.exists():
-        raise DataError(f"{target} is in the way: it exists already")
+        raise DataError(f"{target} already exists")
     budget = _Budget(archive, max_files, max_bytes)
-    with _told_plainly(archive, target), _beside(target) as made:
+    with _as_data_errors(archive, target), _temporary_sibling(target) as made:
         if archive.name.endswith((".tar.gz", ".tgz")):
             members = _untar(archive, made, budget, select, progress)
         elif archive.name.endswith(".zip"):
@@ -76,42 +76,42 @@ def unpack(
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A place on the same disk as the target, of which nothing stays but what is moved away."""
+def _temporary_sibling(target: Path) -> Iterator[Path]:
+    """A temporary path on the same disk as the target. What has not been moved away is deleted at the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".unpack-", dir=target.parent) as folder:
         yield Path(folder) / "made"
 
 
 class _Budget:
-    """What an archive may still hold."""
+    """The names seen so far, and the number of members and bytes still allowed."""
 
     def __init__(self, archive: Path, files: int, size: int) -> None:
         self.archive, self.files, self.bytes = archive, files, size
         self.max_files, self.max_bytes = files, size
-        self.names: dict[str, bool] = {}  # whether each is a file
+        self.names: dict[str, bool] = {}  # normalised name: whether it is a file
 
     def refuse(self, why: str) -> UnsafeArchiveError:
         return UnsafeArchiveError(f"{self.archive} is refused: {why}")
 
     def take_name(self, name: str) -> None:
-        """Check that a name stays in the folder and is new, on every file system."""
+        """Check that a name stays in the folder and is unique, on every file system."""
         parts = name.removesuffix("/").split("/")
         if name.startswith("/") or "\\" in name or ":" in parts[0] or ".." in parts:
-            raise self.refuse(f"the name {name!r} leads out of the folder")
+            raise self.refuse(f"the name {name!r} points outside the folder")
         if not name.isprintable():
-            raise self.refuse(f"the name {name!r} has characters that do not print")
+            raise self.refuse(f"the name {name!r} has non-printable characters")
         plain = unicodedata.normalize("NFC", "/".join(part for part in parts if part not in ("", "."))).casefold()
         is_file = not name.endswith("/")
         if is_file and not plain:
-            raise self.refuse(f"{name!r} is no name for a file")
+            raise self.refuse(f"{name!r} is not a valid file name")
         if self.names.get(plain, False) or (is_file and plain in self.names):
-            raise self.refuse(f"the name {name!r} comes twice")
+            raise self.refuse(f"the name {name!r} occurs twice")
         self.names[plain] = is_file
         while "/" in plain:
             plain = plain.rpartition("/")[0]
             if self.names.setdefault(plain, False):
-                raise self.refuse(f"the name {name!r} needs a folder where there is a file")
+                raise self.refuse(f"a folder in the name {name!r} is also a file")
         self.files -= 1
         if self.files < 0:
             raise self.refuse(f"it has more than {self.max_files} members")
@@ -119,11 +119,11 @@ class _Budget:
     def take_bytes(self, count: int) -> None:
         self.bytes -= count
         if self.bytes < 0:
-            raise self.refuse(f"it holds more than {self.max_bytes} bytes")
+            raise self.refuse(f"it contains more than {self.max_bytes} bytes")
 
 
 class _Metered:
-    """A stream of which only so much may be read, so that not even the headers of an archive can be a bomb."""
+    """A stream whose bytes count against the budget, so that the headers of an archive cannot be a bomb either."""
 
     def __init__(self, stream: IO[bytes], budget: _Budget, after: Callable[[], None]) -> None:
         self.stream, self.budget, self.after = stream, budget, after
@@ -137,7 +137,7 @@ class _Metered:
 
 def _untar(archive: Path, made: Path, budget: _Budget, select: dict[str, str] | None, progress: Progress) -> set[str]:
     total, taken = archive.stat().st_size, set()
-    # Bytes are counted as they leave gzip, so the padding of tar counts: two blocks a member, and at the end.
+    # Bytes are counted after gzip, so tar's padding counts too: two blocks per member, and the end of the archive.
     budget.bytes += 1024 * budget.max_files + 20 * 512
     made.mkdir()
     with archive.open("rb") as packed, gzip.GzipFile(fileobj=packed) as stream:
@@ -156,7 +156,7 @@ def _untar(archive: Path, made: Path, budget: _Budget, select: dict[str, str] | 
                 if path is not None and content is not None:
                     taken.add(name)
                     _write(content, made / path)
-        while metered.read(BLOCK):  # to the end, where gzip has its checksum
+        while metered.read(BLOCK):  # read to the end, so that gzip verifies its checksum
             pass
     return taken
 
@@ -164,7 +164,7 @@ def _untar(archive: Path, made: Path, budget: _Budget, select: dict[str, str] | 
 def _kind(member: tarfile.TarInfo) -> str:
     if member.issym() or member.islnk():
         return f"link to {member.linkname!r}"
-    return "device" if member.isdev() else "file of an unknown kind"
+    return "device" if member.isdev() else "file of an unknown type"
 
 
 def _unzip(archive: Path, made: Path, budget: _Budget, select: dict[str, str] | None, progress: Progress) -> set[str]:
@@ -204,7 +204,7 @@ def _write(
     after: Callable[[int], None] = lambda so_far: None,
     so_far: int = 0,
 ) -> int:
-    """Write a new file, and count on from `so_far` bytes."""
+    """Write a new file; return `so_far` plus the number of bytes written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as out:
         while block := content.read(BLOCK):
@@ -217,22 +217,22 @@ def _write(
 
 
 @contextmanager
-def _told_plainly(archive: Path, target: Path) -> Iterator[None]:
-    """Turn what the readers of archives raise into one line."""
+def _as_data_errors(archive: Path, target: Path) -> Iterator[None]:
+    """Convert the exceptions of the archive readers to a DataError with a one-line message."""
     damaged = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
-    malformed = (ValueError, OverflowError, struct.error, NotImplementedError)  # from fields that make no sense
+    malformed = (ValueError, OverflowError, struct.error, NotImplementedError)  # from invalid header fields
     try:
         yield
     except (*damaged, *malformed) as failure:
-        raise DataError(f"{archive} cannot be unpacked, it is cut short or damaged: {failure}") from None
+        raise DataError(f"{archive} cannot be unpacked, it is truncated or damaged: {failure}") from None
     except OSError as failure:
-        if failure.errno in (None, errno.EINVAL):  # bz2, or an offset that makes no sense
-            raise DataError(f"{archive} cannot be unpacked, it is cut short or damaged: {failure}") from None
+        if failure.errno in (None, errno.EINVAL):  # bz2, or an invalid offset
+            raise DataError(f"{archive} cannot be unpacked, it is truncated or damaged: {failure}") from None
         raise DataError(explain(failure, target)) from None
 
 
 def put(made: Path, folder: Path) -> None:
-    """Move every file below `made` to the same place below `folder`, each of them at once.
+    """Move every file below `made` to the same relative path below `folder`, each one atomically.
 
     >>> import tempfile
     >>> base = Path(tempfile.mkdtemp())
@@ -250,6 +250,6 @@ def put(made: Path, folder: Path) -> None:
         except OSError as failure:
             if failure.errno != errno.EXDEV:
                 raise
-            part = place.with_name(place.name + ".part")  # a folder that is a link to another disk
+            part = place.with_name(place.name + ".part")  # the folder is a link to another disk
             shutil.copyfile(file, part)
             part.replace(place)
