@@ -1,25 +1,25 @@
-/* The loops of backend.py: one sequence at a time, in one of two arithmetics, vectorised over labels.
+/* The loops behind backend.py: one sequence at a time, in the exp or the log domain, vectorised over labels.
 
-   With the peaks of the scores taken out, x_t(j) = exp(U_t(j) - peak) and E(i, j) = exp(W(i, j) - peak), a chain is
+   With the maxima of the scores subtracted, x_t(j) = exp(U_t(j) - peak) and E(i, j) = exp(W(i, j) - peak), a chain is
 
        d_t = a_{t-1} E,    a_t = norm(x_t d_t)        b_t = E c_{t+1},    c_t = norm(x_t b_t)        d_1 = b_L = 1
 
        p_t = norm(a_t b_t)    T_t(i, j) = E(i, j) c_{t+1}(j) / b_t(i)    S_t(i, j) = a_t(i) E(i, j) / d_{t+1}(j)
 
-   whose right half mirrors the left, so that one function, run along the chain or in reverse, serves both. Plain
-   numbers are fast, and exact as long as nothing underflows that may matter later. `sweep` tells where that cannot be
-   promised, and the sequence is then done in logs: x, E and all made of them are the logarithms of the above.
-   As d_1 is 1, and 0 in logs, the first number of a message tells which arithmetic it is in. */
+   The right half mirrors the left, so one function computes both, forward or in reverse along the chain. The exp domain
+   is fast, and exact as long as nothing underflows that may matter later. `sweep` returns false where underflow is
+   possible. The sequence is then computed in the log domain: x, E and all messages are the logarithms of the above.
+   d_1 is 1 in the exp domain and 0 in the log domain, so the first number of a message identifies its domain. */
 
 #include "transport.h"
 
-/* What backend.py passes. Chunk k has the sequences order[starts[k]] .. order[starts[k+1] - 1], and their matrices
-   are pairwise[k / pieces]. Not every answer uses, or fills, all of the arrays. */
+/* Packed by backend.py. Chunk k has the sequences order[starts[k]] .. order[starts[k+1] - 1]; their matrices are
+   pairwise[k / pieces]. No routine uses or fills all of the arrays. */
 typedef struct {
     int64_t length, labels, width, edges, pieces, chunks, threads, weight_edges;
-    const int64_t *order, *starts, *weight_owner, *lengths, *gold; /* gold, labels to score, may be NULL */
-    const REAL *unary, *pairwise, *weight, *node_weights, *edge_weights; /* weight may be NULL: all 1 */
-    REAL *value, *log_p, *alpha, *beta, *nodes, *gradient, *expected; /* value is (B), alpha and beta may be NULL */
+    const int64_t *order, *starts, *weight_owner, *lengths, *gold; /* gold: labels to score, or NULL */
+    const REAL *unary, *pairwise, *weight, *node_weights, *edge_weights; /* weight NULL means 1 */
+    REAL *value, *log_p, *alpha, *beta, *nodes, *gradient, *expected; /* value is (B,); alpha and beta may be NULL */
     int64_t *path;
 } Batch;
 
@@ -31,8 +31,8 @@ static double score_of(const Chain *s, const REAL *unary, const int64_t *labels)
     return score;
 }
 
-/* Mass weight (nodes - p sum nodes) at a position: it adds up to 0, so that the chain forgets it. */
-static void centre(Chain *s, int64_t t, const REAL *nodes, const REAL *log_p, REAL weight) {
+/* Mass weight (nodes - p sum nodes) at a position. It sums to 0, so that it decays along the chain. */
+static void centre_mass(Chain *s, int64_t t, const REAL *nodes, const REAL *log_p, REAL weight) {
     REAL *p = s->p + t * s->width, *out = s->rights + t * s->width;
     fill(p, s->width, 0), fill(out, s->width, 0);
     EACH(j, s->m) p[j] = exponential(log_p[j]);
@@ -41,7 +41,7 @@ static void centre(Chain *s, int64_t t, const REAL *nodes, const REAL *log_p, RE
     EACH(j, s->m) out[j] = weight * (out[j] - p[j] * given);
 }
 
-/* The gradient of what put the mass `rights` on the positions and, where there are such, of weights on transitions. */
+/* The gradient of the function that put mass `rights` on positions and, if there are any, weights on transitions. */
 static void transport_mass(
     Chain *s, const Batch *q, int64_t sequence, const REAL *d, const REAL *b, REAL weight, REAL *gradient) {
     int64_t m = s->m, width = s->width, at = sequence * q->length;
@@ -50,15 +50,15 @@ static void transport_mass(
     EACH(t, s->n) EACH(j, m) q->nodes[(at + t) * m + j] = -s->rights[t * width + j];
     if (q->weight_edges) {
         const REAL *weights = q->edge_weights + q->weight_owner[sequence] * q->weight_edges * m * m;
-        expected = exchange(s, b, weights, q->weight_edges == 1, weight, gradient);
+        expected = add_edge_mass(s, b, weights, q->weight_edges == 1, weight, gradient);
     }
     if (q->expected) q->expected[sequence] = expected;
-    convey_both(s, d, b, gradient);
+    carry_both(s, d, b, gradient);
     EACH(t, s->n) EACH(j, m) q->nodes[(at + t) * m + j] += s->rights[t * width + j] + s->lefts[t * width + j];
     fill(q->nodes + (at + s->n) * m, (q->length - s->n) * m, 0);
 }
 
-/* ---- the answers, for sequence b ---- */
+/* ---- routines for sequence b ---- */
 
 static REAL weight_of(const Batch *q, int64_t b) { return q->weight ? q->weight[b] : 1; }
 
@@ -70,28 +70,28 @@ static double loss_of(const Chain *s, const Batch *q, int64_t b) {
 static void forward_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     const REAL *unary = q->unary + b * q->length * s->m;
     load_unary(s, unary, false);
-    if (!in_reach(s) || !sweep(s, s->d, s->a, false)) {
+    if (!exp_domain_safe(s) || !sweep(s, s->d, s->a, false)) {
         load_unary(s, unary, true);
         sweep(s, s->d, s->a, false);
     }
     q->value[b] = loss_of(s, q, b);
 }
 
-/* The above and its gradient: the marginals, less the labels. */
+/* `forward_one` and its gradient: the marginals minus the labels. */
 static void likelihood_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     int64_t at = b * q->length, width = s->width, m = s->m;
     REAL weight = weight_of(q, b);
     infer(s, q->unary + at * m);
     q->value[b] = loss_of(s, q, b);
-    if (s->logs) exponentiate(s->p, s->n * width);
+    if (s->log_domain) exponentiate(s->p, s->n * width);
     EACH(t, s->n) EACH(j, m) q->nodes[(at + t) * m + j] = weight * s->p[t * width + j];
     fill(q->nodes + (at + s->n) * m, (q->length - s->n) * m, 0);
-    if (factored(s)) {
-        if (weight != 1) EACH(i, s->n * width) s->sent[i] *= weight;
-        add_crossing(s, s->sent, s->c);
+    if (factors_out(s)) {
+        if (weight != 1) EACH(i, s->n * width) s->sent_right[i] *= weight;
+        add_edge_sums(s, s->sent_right, s->c);
     } else {
         if (weight != 1) EACH(i, s->n * width) s->p[i] *= weight;
-        convey(s, s->p, s->c, s->b, gradient, false, false);
+        carry_mass(s, s->p, s->c, s->b, gradient, false, false);
     }
     if (!q->gold) return;
     const int64_t *labels = q->gold + at;
@@ -101,21 +101,21 @@ static void likelihood_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) 
 
 static void messages_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     int64_t at = b * q->length, width = s->width;
-    WHOLE(width);
+    ASSUME_PADDED(width);
     REAL *alpha = q->alpha ? q->alpha + at * width : s->d, *beta = q->beta ? q->beta + at * width : s->b;
     double gained = 0;
     load_unary(s, q->unary + at * s->m, false);
-    /* a is at least exp(-spread - range) / m, and b exp(-range) */
-    bool close = !s->holes && s->spread + 2 * s->range + log(s->m) < 0.9 * SPAN;
-    if (!sweep_plain(s, alpha, beta)) sweep_logs(s, q->unary + at * s->m, alpha, beta);
+    /* a is at least exp(-unary_range - pairwise_range) / m, and b at least exp(-pairwise_range) */
+    bool close = !s->has_forbidden && s->unary_range + 2 * s->pairwise_range + log(s->m) < 0.9 * LOG_RANGE;
+    if (!sweep_exp_domain(s, alpha, beta)) sweep_log_domain(s, q->unary + at * s->m, alpha, beta);
     EACH(t, s->n) {
         const REAL *a = s->a + t * width, *here = beta + t * width;
-        REAL *restrict p = s->p + t * width, taken = condense(a, here, p, width, s->logs);
-        if (!s->logs && close)
+        REAL *restrict p = s->p + t * width, mass = normalised_product(a, here, p, width, s->log_domain);
+        if (!s->log_domain && close)
             EACH(j, width) p[j] = logarithm(p[j]);
-        else if (!s->logs) { /* a product of two small numbers may underflow, the sum of their logs does not */
-            taken = or_zero(logarithm(taken));
-            EACH(j, width) p[j] = logarithm(a[j]) + logarithm(here[j]) - taken;
+        else if (!s->log_domain) { /* the product of two small numbers may underflow, the sum of their logs cannot */
+            mass = finite_or_zero(logarithm(mass));
+            EACH(j, width) p[j] = logarithm(a[j]) + logarithm(here[j]) - mass;
         }
         memcpy(q->log_p + (at + t) * s->m, p, s->m * sizeof(REAL));
         if (q->gold) gained += p[q->gold[at + t]];
@@ -127,15 +127,15 @@ static void messages_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
 /* -1/n sum_t log p_t(y_t), and its gradient */
 static void cross_entropy_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     int64_t at = b * q->length, width = s->width;
-    WHOLE(width);
+    ASSUME_PADDED(width);
     REAL weight = weight_of(q, b);
     double gained = 0;
     infer(s, q->unary + at * s->m);
     EACH(t, s->n) {
         int64_t label = q->gold[at + t], place = t * width + label;
         REAL *restrict p = s->p + t * width, *restrict mass = s->rights + t * width;
-        REAL log_p = s->logs ? s->p[place] : logarithm(s->sent[place]) + logarithm(s->b[place]);
-        if (s->logs) exponentiate(p, width);
+        REAL log_p = s->log_domain ? s->p[place] : logarithm(s->sent_right[place]) + logarithm(s->b[place]);
+        if (s->log_domain) exponentiate(p, width);
         REAL share = log_p > -INFINITY ? weight / s->n : 0;
         EACH(j, width) mass[j] = share * p[j];
         mass[label] -= share;
@@ -150,119 +150,120 @@ static void transport_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     const REAL *d = q->alpha + at * width, *messages = q->beta + at * width;
     load_unary(s, q->unary + at * m, d[0] == 0);
     EACH(t, s->n) {
-        condense(s->x + t * width, d + t * width, s->a + t * width, width, s->logs);
-        condense(s->x + t * width, messages + t * width, s->c + t * width, width, s->logs);
-        centre(s, t, q->node_weights + (at + t) * m, q->log_p + (at + t) * m, q->weight[b]);
+        normalised_product(s->x + t * width, d + t * width, s->a + t * width, width, s->log_domain);
+        normalised_product(s->x + t * width, messages + t * width, s->c + t * width, width, s->log_domain);
+        centre_mass(s, t, q->node_weights + (at + t) * m, q->log_p + (at + t) * m, q->weight[b]);
     }
     transport_mass(s, q, b, d, messages, q->weight[b], gradient);
 }
 
-/* Max-sum: delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j), less the maximum of delta_{t-1}, for which no step
-   has to wait; then back along the best. */
+/* Max-sum: delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j), minus the maximum of delta_{t-1}, which is already
+   known; then backtracking. */
 static void decode_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
     int64_t m = s->m, width = s->width, *path = q->path + b * q->length;
-    WHOLE(width);
+    ASSUME_PADDED(width);
     const REAL *unary = q->unary + b * q->length * m;
     pad_unary(s, unary);
     fill(s->row, width, 0);
-    REAL peak = highest(s->x, width);
+    REAL peak = maximum(s->x, width);
     for (int64_t t = 1; t < s->n; t++) {
         REAL *delta = s->x + t * width;
         if (s->edges > 1) pad(s->pairwise + (t - 1) * m * m, m, width, s->right);
-        peak = max_step(delta - width, or_zero(peak), s->right, m, width, delta);
+        peak = max_step(delta - width, finite_or_zero(peak), s->right, m, width, delta);
     }
     for (int64_t t = s->n - 1; t >= 0; t--) {
         REAL *restrict delta = s->x + t * width;
         if (t < s->n - 1 && s->edges > 1) EACH(i, m) s->row[i] = s->pairwise[(t * m + i) * m + path[t + 1]];
-        if (t < s->n - 1) peak = add_and_find(delta, s->edges > 1 ? s->row : s->left + path[t + 1] * width, width);
-        int64_t place = first_of(delta, width, peak);
-        path[t] = place < m ? place : m - 1; /* where all is NaN */
+        if (t < s->n - 1) peak = add_and_max(delta, s->edges > 1 ? s->row : s->left + path[t + 1] * width, width);
+        int64_t place = index_of(delta, width, peak);
+        path[t] = place < m ? place : m - 1; /* if all are NaN */
     }
     q->value[b] = score_of(s, unary, path);
-    for (int64_t t = q->value[b] > -INFINITY ? s->n : 0; t < q->length; t++) path[t] = IGNORE; /* NaN is not */
+    for (int64_t t = q->value[b] > -INFINITY ? s->n : 0; t < q->length; t++) path[t] = IGNORE; /* NaN > -inf is false */
 }
 
-/* ---- all sequences ---- */
+/* ---- all sequences of a batch ---- */
 
 #define BLOCK 1024
 
-/* out = the sum of parts, which lie `apart` */
+/* out = the sum of `count` parts, `apart` numbers apart */
 static void add_parts(const REAL *parts, int64_t count, int64_t apart, int64_t n, REAL *restrict out) {
     memcpy(out, parts, n * sizeof(REAL));
     for (int64_t k = 1; k < count; k++) EACH(j, n) out[j] += parts[k * apart + j];
 }
 
 typedef void Load(Chain *);
-typedef void Answer(Chain *, const Batch *, int64_t b, REAL *gradient);
+typedef void Routine(Chain *, const Batch *, int64_t b, REAL *gradient);
 
 static void load_potentials(Chain *s) {
-    s->range = 0, s->holes = false;
+    s->pairwise_range = 0, s->has_forbidden = false;
     if (s->edges == 1) {
-        survey(s, s->pairwise, s->right);
-        s->peak = potentials(s->right, s->width, false);
+        scan_matrix(s, s->pairwise, s->right);
+        s->peak = to_potentials(s->right, s->width, false);
     } else {
-        EACH(e, s->n - 1) survey(s, s->pairwise + e * s->m * s->m, s->scratch);
+        EACH(e, s->n - 1) scan_matrix(s, s->pairwise + e * s->m * s->m, s->scratch);
     }
-    /* undivided, all of a may be as small as exp(-range) / m, and the next step makes a square of that */
-    s->wide = s->holes || !(2 * (s->range + log(s->m)) < 0.8 * SPAN);
+    /* without division, a may be as small as exp(-range) / m everywhere, and the next step squares that */
+    s->normalise_each = s->has_forbidden || !(2 * (s->pairwise_range + log(s->m)) < 0.8 * LOG_RANGE);
 }
 
-static void load_scores(Chain *s) {
+static void load_padded_scores(Chain *s) {
     if (s->edges != 1) return;
     pad(s->pairwise, s->m, s->width, s->right);
     transpose(s->right, s->width, s->left);
 }
 
-/* Whether the length and the labels that count are in range. */
-static bool sound(const Batch *q, int64_t b) {
+/* Whether the length, and the labels within it, are in range. */
+static bool in_range(const Batch *q, int64_t b) {
     int64_t n = q->lengths[b], outside = 0;
     if (n < 1 || n > q->length) return false;
     if (q->gold) EACH(t, n) outside += (uint64_t)q->gold[b * q->length + t] >= (uint64_t)q->labels;
     return !outside;
 }
 
-enum { NO_MEMORY = 1, OUT_OF_RANGE = 2 }; /* what an answer returns if not 0 */
+enum { NO_MEMORY = 1, OUT_OF_RANGE = 2 }; /* error codes; 0 is success */
 
-static int chunk(Chain *s, const Batch *q, int64_t k, REAL *gradient, Load *load, Answer *answer) {
+static int run_chunk(Chain *s, const Batch *q, int64_t k, REAL *gradient, Load *load, Routine *routine) {
     for (int64_t i = q->starts[k]; i < q->starts[k + 1]; i++) {
         int64_t b = q->order[i];
-        if (!sound(q, b)) return OUT_OF_RANGE;
+        if (!in_range(q, b)) return OUT_OF_RANGE;
         s->n = q->lengths[b];
         if (i == q->starts[k] || s->edges != 1) load(s);
-        answer(s, q, b, gradient);
+        routine(s, q, b, gradient);
     }
     add_pending(s, gradient);
     return 0;
 }
 
-static int each(const Batch *q, Load *load, Answer *answer) {
+static int run_batch(const Batch *q, Load *load, Routine *routine) {
     int64_t width = q->width, square = width * width, rows = q->length * width;
     int64_t matrices = q->edges * q->labels * q->labels;
-    /* Chunks that share a matrix keep sums of their own, which are added in order. */
+    /* Chunks that share a matrix have separate sums, which are added in a fixed order. */
     bool shared = q->pieces > 1 && q->gradient && matrices;
     REAL *parts = shared ? malloc(q->chunks * matrices * sizeof(REAL)) : q->gradient;
     if (shared && !parts) return NO_MEMORY;
     int failed = 0;
 #pragma omp parallel num_threads(q->threads) reduction(| : failed) if (q->threads > 1)
     {
-        REAL *room = malloc((4 * square + 10 * rows + width + 2 * q->length) * sizeof(REAL)), *r = room + 4 * square;
-        Chain fresh = {
+        REAL *buffer = malloc((4 * square + 10 * rows + width + 2 * q->length) * sizeof(REAL));
+        REAL *r = buffer + 4 * square;
+        Chain template = {
             .m = q->labels, .width = width, .edges = q->edges,
-            .right = room, .left = room + square, .scratch = room + 2 * square, .sums = room + 3 * square,
+            .right = buffer, .left = buffer + square, .scratch = buffer + 2 * square, .sums = buffer + 3 * square,
             .x = r, .a = r + rows, .c = r + 2 * rows, .d = r + 3 * rows, .b = r + 4 * rows, .p = r + 5 * rows,
-            .rights = r + 6 * rows, .lefts = r + 7 * rows, .sent = r + 8 * rows, .returned = r + 9 * rows,
-            .row = r + 10 * rows, .taken = r + 10 * rows + width,
-            .masses = r + 10 * rows + width + q->length,
+            .rights = r + 6 * rows, .lefts = r + 7 * rows, .sent_right = r + 8 * rows, .sent_left = r + 9 * rows,
+            .row = r + 10 * rows, .a_masses = r + 10 * rows + width,
+            .c_masses = r + 10 * rows + width + q->length,
         };
 #pragma omp for schedule(dynamic)
         for (int64_t k = 0; k < q->chunks; k++) {
-            Chain s = fresh;
+            Chain s = template;
             REAL *gradient = parts ? parts + k * matrices : NULL;
             if (gradient) fill(gradient, matrices, 0);
             s.pairwise = q->pairwise + k / q->pieces * matrices;
-            failed |= room ? chunk(&s, q, k, gradient, load, answer) : NO_MEMORY;
+            failed |= buffer ? run_chunk(&s, q, k, gradient, load, routine) : NO_MEMORY;
         }
-        free(room);
+        free(buffer);
         for (int64_t k = 0; shared && k < q->chunks / q->pieces; k++) {
 #pragma omp for nowait
             for (int64_t from = 0; from < matrices; from += BLOCK)
@@ -274,14 +275,14 @@ static int each(const Batch *q, Load *load, Answer *answer) {
     return failed;
 }
 
-int forward(const Batch *q) { return each(q, load_potentials, forward_one); }
-int likelihood(const Batch *q) { return each(q, load_potentials, likelihood_one); }
-int messages(const Batch *q) { return each(q, load_potentials, messages_one); }
-int cross_entropy(const Batch *q) { return each(q, load_potentials, cross_entropy_one); }
-int transport(const Batch *q) { return each(q, load_potentials, transport_one); }
-int decode(const Batch *q) { return each(q, load_scores, decode_one); }
+int forward(const Batch *q) { return run_batch(q, load_potentials, forward_one); }
+int likelihood(const Batch *q) { return run_batch(q, load_potentials, likelihood_one); }
+int messages(const Batch *q) { return run_batch(q, load_potentials, messages_one); }
+int cross_entropy(const Batch *q) { return run_batch(q, load_potentials, cross_entropy_one); }
+int transport(const Batch *q) { return run_batch(q, load_potentials, transport_one); }
+int decode(const Batch *q) { return run_batch(q, load_padded_scores, decode_one); }
 
-/* x times the weight, in place, if all weights are the same; returns whether they are not. */
+/* Multiplies x by the weight in place if all weights are equal; else returns 1. */
 int scale(const REAL *weights, int64_t sequences, REAL *x, int64_t n) {
     EACH(b, sequences) if (weights[b] != weights[0]) return 1;
     if (sequences && weights[0] != 1) EACH(i, n) x[i] *= weights[0];

@@ -1,7 +1,7 @@
-/* The arithmetic of chain.c: rows of numbers, plain or in logs, in loops that compilers vectorise.
+/* The arithmetic of chain.c: rows of numbers, in the exp or the log domain, in loops that compilers vectorise.
 
    REAL, INTEGER and DIGITS are float, int32_t and 23, or double, int64_t and 52. Rows are padded with probability 0
-   to a multiple of LANES. Where `logs` is on, potentials and probabilities are given and returned as logarithms. */
+   to a multiple of LANES. If `log_domain`, potentials and probabilities are passed and returned as logarithms. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -12,13 +12,13 @@
 #define LANES (32 / (int64_t)sizeof(REAL))
 #define IGNORE (-100) /* as in problem.py */
 #define EACH(j, n) for (int64_t j = 0; j < (n); j++)
-#define SPAN (DIGITS == 23 ? 87.0 : 708.0) /* -log of the smallest normal number */
+#define LOG_RANGE (DIGITS == 23 ? 87.0 : 708.0) /* -log of the smallest normal number */
 
-/* Padded rows are whole vectors; said to the compiler, it leaves out what it would do with the rest. */
-#define WHOLE(n) if ((n) % LANES) __builtin_unreachable()
+/* Rows are padded to whole vectors. Knowing that, the compiler omits the loop for the remainder. */
+#define ASSUME_PADDED(n) if ((n) % LANES) __builtin_unreachable()
 
-/* x + MAGIC has the integer nearest to x in its last bits. */
-static const REAL MAGIC = DIGITS == 23 ? 0x1.8p23 : 0x1.8p52;
+/* x + ROUNDER has the integer nearest to x in its last bits. */
+static const REAL ROUNDER = DIGITS == 23 ? 0x1.8p23 : 0x1.8p52;
 
 static inline INTEGER bits(REAL x) {
     INTEGER i;
@@ -37,14 +37,14 @@ static const double TAYLOR[] = {
     1, 1, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800, 1. / 39916800,
     1. / 479001600, 1. / 6227020800};
 
-/* e^x for x up to a little over 0; 0 where it is not a normal number. Unlike that of libm, it vectorises. */
+/* e^x for x up to slightly above 0; 0 where the result is not a normal number. Unlike libm's exp, it vectorises. */
 static inline REAL exponential(REAL x) {
-    REAL n = x * (REAL)M_LOG2E + MAGIC, k = n - MAGIC;
-    REAL r = (x - k * (REAL)0x1.62e4p-1) - k * (REAL)1.42860682030941723e-6; /* k log 2, its first product exact */
+    REAL n = x * (REAL)M_LOG2E + ROUNDER, k = n - ROUNDER;
+    REAL r = (x - k * (REAL)0x1.62e4p-1) - k * (REAL)1.42860682030941723e-6; /* the first product is exact */
     REAL y = 0;
     for (int i = DIGITS == 23 ? 7 : 13; i >= 0; i--) y = y * r + (REAL)TAYLOR[i];
     y = real(bits(y) + (bits(n) << DIGITS));
-    return x < (REAL)-SPAN ? 0 : y;
+    return x < (REAL)-LOG_RANGE ? 0 : y;
 }
 
 /* log x = k log 2 + 2 atanh s, where x = 2^k m, s = (m - 1) / (m + 1) and m is about 1; -inf at 0. */
@@ -52,12 +52,12 @@ static inline REAL logarithm(REAL x) {
     INTEGER k = (bits(x) - bits((REAL)M_SQRT1_2)) >> DIGITS;
     REAL m = real(bits(x) - (k << DIGITS)), s = (m - 1) / (m + 1), y = 0;
     for (int i = DIGITS == 23 ? 9 : 19; i > 0; i -= 2) y = y * (s * s) + (REAL)2 / i;
-    REAL whole = real(k + bits(MAGIC)) - MAGIC;
+    REAL whole = real(k + bits(ROUNDER)) - ROUNDER;
     return x > 0 ? whole * (REAL)M_LN2 + s * y : x == 0 ? -INFINITY : x;
 }
 
-static REAL highest(const REAL *x, int64_t n) {
-    WHOLE(n);
+static REAL maximum(const REAL *x, int64_t n) {
+    ASSUME_PADDED(n);
     REAL peak = -INFINITY;
 #pragma omp simd reduction(max : peak)
     EACH(j, n) peak = x[j] > peak ? x[j] : peak;
@@ -65,20 +65,20 @@ static REAL highest(const REAL *x, int64_t n) {
 }
 
 /* The lowest number above `limit`. */
-static REAL lowest(const REAL *x, int64_t n, REAL limit) {
-    WHOLE(n);
-    REAL least = INFINITY;
-#pragma omp simd reduction(min : least)
+static REAL minimum_above(const REAL *x, int64_t n, REAL limit) {
+    ASSUME_PADDED(n);
+    REAL lowest = INFINITY;
+#pragma omp simd reduction(min : lowest)
     EACH(j, n) {
         REAL y = x[j] > limit ? x[j] : INFINITY;
-        least = y < least ? y : least;
+        lowest = y < lowest ? y : lowest;
     }
-    return least;
+    return lowest;
 }
 
-/* The first place of `value` among x, or the last of all. */
-static int64_t first_of(const REAL *x, int64_t n, REAL value) {
-    WHOLE(n);
+/* The first index of `value` in x, or n - 1 if it is absent. */
+static int64_t index_of(const REAL *x, int64_t n, REAL value) {
+    ASSUME_PADDED(n);
     INTEGER place = n - 1;
 #pragma omp simd reduction(min : place)
     for (INTEGER j = 0; j < (INTEGER)n; j++) place = x[j] == value && j < place ? j : place;
@@ -86,7 +86,7 @@ static int64_t first_of(const REAL *x, int64_t n, REAL value) {
 }
 
 static REAL total(const REAL *x, int64_t n) {
-    WHOLE(n);
+    ASSUME_PADDED(n);
     REAL sum = 0;
 #pragma omp simd reduction(+ : sum)
     EACH(j, n) sum += x[j];
@@ -96,24 +96,24 @@ static REAL total(const REAL *x, int64_t n) {
 static void fill(REAL *x, int64_t n, REAL value) { EACH(j, n) x[j] = value; }
 
 static void subtract(REAL *restrict x, int64_t n, REAL value) {
-    WHOLE(n);
+    ASSUME_PADDED(n);
     EACH(j, n) x[j] -= value;
 }
 
 static void exponentiate(REAL *restrict x, int64_t n) {
-    WHOLE(n);
+    ASSUME_PADDED(n);
     EACH(j, n) x[j] = exponential(x[j]);
 }
 
-static REAL or_zero(REAL x) { return x == -INFINITY ? 0 : x; }
+static REAL finite_or_zero(REAL x) { return x == -INFINITY ? 0 : x; }
 
-/* Some numbers in one register. They need not be aligned, and share memory with REAL. */
+/* One SIMD register. It need not be aligned and may alias REAL. */
 typedef REAL Vector __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
 typedef REAL Half __attribute__((vector_size(16)));
 #define ALWAYS static inline __attribute__((always_inline))
 #define AT(x, k) (*(Vector *)((x) + (k) * LANES))
 
-/* `call` with `count` the number of vectors left, at most 4, as a constant: then they all stay in registers. */
+/* `call` with `count`, the number of vectors left (at most 4), as a constant, so that they stay in registers. */
 #define UNROLL(left, call) \
     switch (left) { \
         case 1: { enum { count = 1 }; call; } break; \
@@ -122,33 +122,33 @@ typedef REAL Half __attribute__((vector_size(16)));
         default: { enum { count = 4 }; call; } \
     }
 
-static inline REAL across(Vector v) {
+static inline REAL horizontal_sum(Vector v) {
     Half halves[2];
     memcpy(halves, &v, sizeof v);
     Half sum = halves[0] + halves[1];
     return LANES == 8 ? (sum[0] + sum[2 % (LANES / 2)]) + (sum[1] + sum[3 % (LANES / 2)]) : sum[0] + sum[1];
 }
 
-/* The next vectors of out = x y, and what they add up to. */
-ALWAYS Vector multiply(const REAL *x, const REAL *y, REAL *out, const int count) {
+/* The next vectors of out = x y; returns their sum. */
+ALWAYS Vector multiply_vectors(const REAL *x, const REAL *y, REAL *out, const int count) {
     Vector sum = {0};
     for (int k = 0; k < count; k++) sum += AT(out, k) = AT(x, k) * AT(y, k);
     return sum;
 }
 
-/* out = norm(x y); returns what the normalisation took out. */
-static REAL condense(const REAL *x, const REAL *y, REAL *restrict out, int64_t n, bool logs) {
-    WHOLE(n);
-    if (!logs) {
+/* out = norm(x y); returns the normalisation constant. */
+static REAL normalised_product(const REAL *x, const REAL *y, REAL *restrict out, int64_t n, bool log_domain) {
+    ASSUME_PADDED(n);
+    if (!log_domain) {
         Vector sum = {0};
         for (int64_t j = 0; j < n; j += 4 * LANES)
-            UNROLL((n - j) / LANES, sum += multiply(x + j, y + j, out + j, count));
-        REAL mass = across(sum), scale = mass == 0 ? 0 : 1 / mass;
+            UNROLL((n - j) / LANES, sum += multiply_vectors(x + j, y + j, out + j, count));
+        REAL mass = horizontal_sum(sum), scale = mass == 0 ? 0 : 1 / mass;
         EACH(j, n) out[j] *= scale;
         return mass;
     }
     EACH(j, n) out[j] = x[j] + y[j];
-    REAL peak = highest(out, n), sum = 0;
+    REAL peak = maximum(out, n), sum = 0;
     if (peak == -INFINITY) return peak;
 #pragma omp simd reduction(+ : sum)
     EACH(j, n) sum += exponential(out[j] - peak);
@@ -157,12 +157,13 @@ static REAL condense(const REAL *x, const REAL *y, REAL *restrict out, int64_t n
     return gained;
 }
 
-/* The next vectors of out = scale v E. Sums stay in registers, two of each, as an addition waits for the one before. */
-ALWAYS void columns(
+/* The next vectors of out = scale v E. Two partial sums each, in registers, so that additions need not wait for each
+   other. */
+ALWAYS void product_columns(
     const REAL *v, REAL scale, const REAL *table, int64_t m, int64_t width, REAL *restrict out, const int count) {
     Vector even[4] = {{0}}, odd[4] = {{0}};
     for (int64_t i = 0; i < m; i += 2, table += 2 * width) {
-        if (width > 4 * LANES) /* rows lie apart, and the processor does not see what is next */
+        if (width > 4 * LANES) /* rows are far apart: the hardware prefetcher does not predict the next one */
             for (int64_t k = 0; k < 4 * LANES; k += 64 / (int64_t)sizeof(REAL)) {
                 __builtin_prefetch(table + 8 * width + k);
                 __builtin_prefetch(table + 9 * width + k);
@@ -175,25 +176,25 @@ ALWAYS void columns(
     for (int k = 0; k < count; k++) AT(out, k) = scale * (even[k] + odd[k]);
 }
 
-/* message = scale before E and belief = x message; returns the sum of the belief. */
+/* message = scale before E and belief = x message; returns the sum of belief. */
 static REAL step(
     const REAL *before, REAL scale, const REAL *table, const REAL *x, int64_t m, int64_t width, REAL *restrict message,
     REAL *restrict belief) {
-    WHOLE(width);
+    ASSUME_PADDED(width);
     Vector sum = {0};
     for (int64_t j = 0; j < width; j += 4 * LANES)
-        UNROLL((width - j) / LANES, columns(before, scale, table + j, m, width, message + j, count);
-               sum += multiply(x + j, message + j, belief + j, count));
-    return across(sum);
+        UNROLL((width - j) / LANES, product_columns(before, scale, table + j, m, width, message + j, count);
+               sum += multiply_vectors(x + j, message + j, belief + j, count));
+    return horizontal_sum(sum);
 }
 
 /* out = v E */
 static void product(
-    const REAL *restrict v, const REAL *restrict table, int64_t m, int64_t width, REAL *restrict out, bool logs) {
-    WHOLE(width);
-    if (!logs) {
+    const REAL *restrict v, const REAL *restrict table, int64_t m, int64_t width, REAL *restrict out, bool log_domain) {
+    ASSUME_PADDED(width);
+    if (!log_domain) {
         for (int64_t j = 0; j < width; j += 4 * LANES)
-            UNROLL((width - j) / LANES, columns(v, 1, table + j, m, width, out + j, count));
+            UNROLL((width - j) / LANES, product_columns(v, 1, table + j, m, width, out + j, count));
         return;
     }
     REAL peaks[width];
@@ -202,19 +203,19 @@ static void product(
         REAL score = v[i] + table[i * width + j];
         peaks[j] = score > peaks[j] ? score : peaks[j];
     }
-    EACH(j, width) peaks[j] = or_zero(peaks[j]);
+    EACH(j, width) peaks[j] = finite_or_zero(peaks[j]);
     fill(out, width, 0);
     EACH(i, m) EACH(j, width) out[j] += exponential(v[i] + table[i * width + j] - peaks[j]);
     EACH(j, width) out[j] = logarithm(out[j]) + peaks[j];
 }
 
-static inline Vector larger(Vector x, Vector y) {
+static inline Vector vector_max(Vector x, Vector y) {
     Vector out;
     for (int k = 0; k < LANES; k++) out[k] = x[k] > y[k] ? x[k] : y[k];
     return out;
 }
 
-static inline REAL highest_across(Vector v) {
+static inline REAL horizontal_max(Vector v) {
     Half halves[2];
     memcpy(halves, &v, sizeof v);
     for (int k = 0; k < LANES / 2; k++) halves[0][k] = halves[0][k] > halves[1][k] ? halves[0][k] : halves[1][k];
@@ -223,29 +224,29 @@ static inline REAL highest_across(Vector v) {
     return peak;
 }
 
-/* The next vectors of x(j) += max_i [ v(i) + W(i, j) ] - peak, and the highest of each lane. */
-ALWAYS Vector best_columns(
+/* The next vectors of x(j) += max_i [ v(i) + W(i, j) ] - peak; returns the maximum of each lane. */
+ALWAYS Vector max_columns(
     const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x, const int count) {
     Vector best[4], top;
     for (int k = 0; k < count; k++) best[k] = v[0] + AT(table, k);
     for (int64_t i = 1; i < m; i++)
-        for (int k = 0; k < count; k++) best[k] = larger(v[i] + AT(table + i * width, k), best[k]);
-    for (int k = 0; k < count; k++) AT(x, k) = best[k] += AT(x, k) - peak, top = k ? larger(best[k], top) : best[k];
+        for (int k = 0; k < count; k++) best[k] = vector_max(v[i] + AT(table + i * width, k), best[k]);
+    for (int k = 0; k < count; k++) AT(x, k) = best[k] += AT(x, k) - peak, top = k ? vector_max(best[k], top) : best[k];
     return top;
 }
 
-/* x += max_i [ v(i) + W(i, .) ] - peak; returns the highest. */
+/* x += max_i [ v(i) + W(i, .) ] - peak; returns the maximum. */
 static REAL max_step(const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x) {
-    WHOLE(width);
+    ASSUME_PADDED(width);
     Vector top = (Vector){0} - (REAL)INFINITY;
     for (int64_t j = 0; j < width; j += 4 * LANES)
-        UNROLL((width - j) / LANES, top = larger(best_columns(v, peak, table + j, m, width, x + j, count), top));
-    return highest_across(top);
+        UNROLL((width - j) / LANES, top = vector_max(max_columns(v, peak, table + j, m, width, x + j, count), top));
+    return horizontal_max(top);
 }
 
-/* x += y; returns the highest. */
-static REAL add_and_find(REAL *restrict x, const REAL *restrict y, int64_t n) {
-    WHOLE(n);
+/* x += y; returns the maximum. */
+static REAL add_and_max(REAL *restrict x, const REAL *restrict y, int64_t n) {
+    ASSUME_PADDED(n);
     REAL peak = -INFINITY;
 #pragma omp simd reduction(max : peak)
     EACH(j, n) {
@@ -257,7 +258,7 @@ static REAL add_and_find(REAL *restrict x, const REAL *restrict y, int64_t n) {
 }
 
 /* The next vectors of two rows of out += left^T right. */
-ALWAYS void two_rows(const REAL *left, const REAL *right, int64_t n, int64_t width, REAL *out, const int count) {
+ALWAYS void gram_rows(const REAL *left, const REAL *right, int64_t n, int64_t width, REAL *out, const int count) {
     Vector one[4], two[4];
     for (int k = 0; k < count; k++) one[k] = AT(out, k), two[k] = AT(out + width, k);
     for (int64_t t = 0; t < n; t++, left += width, right += width)
@@ -270,29 +271,29 @@ ALWAYS void two_rows(const REAL *left, const REAL *right, int64_t n, int64_t wid
 
 /* out += left^T right, for n rows of each */
 static void gram(const REAL *left, const REAL *right, int64_t n, int64_t m, int64_t width, REAL *restrict out) {
-    WHOLE(width);
+    ASSUME_PADDED(width);
     for (int64_t i = 0; i < m; i += 2)
         for (int64_t j = 0; j < width; j += 4 * LANES)
-            UNROLL((width - j) / LANES, two_rows(left + i, right + j, n, width, out + i * width + j, count));
+            UNROLL((width - j) / LANES, gram_rows(left + i, right + j, n, width, out + i * width + j, count));
 }
 
-/* (m, m) scores into (width, width), with -inf around them. */
+/* (m, m) scores into (width, width), padded with -inf. */
 static void pad(const REAL *scores, int64_t m, int64_t width, REAL *restrict table) {
     fill(table, width * width, -INFINITY);
     EACH(i, m) memcpy(table + i * width, scores + i * m, m * sizeof(REAL));
 }
 
-/* By blocks that are read and written a whole cache line at a time. */
+/* In blocks of whole cache lines. */
 static void transpose(const REAL *restrict table, int64_t width, REAL *restrict out) {
-    WHOLE(width);
+    ASSUME_PADDED(width);
     for (int64_t i = 0; i < width; i += LANES)
         EACH(j, width) EACH(k, LANES) out[j * width + i + k] = table[(i + k) * width + j];
 }
 
-/* E from the padded matrix; returns the peak taken out. */
-static double potentials(REAL *table, int64_t width, bool logs) {
-    REAL peak = or_zero(highest(table, width * width));
+/* E from the padded matrix; returns the maximum that was subtracted. */
+static double to_potentials(REAL *table, int64_t width, bool log_domain) {
+    REAL peak = finite_or_zero(maximum(table, width * width));
     subtract(table, width * width, peak);
-    if (!logs) exponentiate(table, width * width);
+    if (!log_domain) exponentiate(table, width * width);
     return peak;
 }
