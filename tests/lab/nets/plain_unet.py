@@ -1,4 +1,4 @@
-"""The UNet of §6.1 as anyone would write it in PyTorch: modules, concatenation, one net at a time."""
+"""A reference UNet of §6.1 with PyTorch modules and concatenation, one net at a time."""
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +22,14 @@ class PlainUNet(nn.Module):
         self.scores = nn.Conv2d(width, labels, 1) if labels else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, labels or width, H, W), of bytes (B, H, W, 3)."""
-        x, beside = (images.permute(0, 3, 1, 2).to(torch.get_default_dtype()) - 127.5) / 64, []
+        """(B, labels or width, H, W) for uint8 images (B, H, W, 3)."""
+        x, skips = (images.permute(0, 3, 1, 2).to(torch.get_default_dtype()) - 127.5) / 64, []
         for level, part in enumerate(self.down):
             x = part(x if level == 0 else nn.functional.max_pool2d(x, 2))
-            beside.append(x)
+            skips.append(x)
         for level in reversed(range(len(self.up))):
             x = nn.functional.interpolate(x, scale_factor=2, mode="bilinear")
-            x = self.up[level](torch.cat([x, beside[level]], 1))
+            x = self.up[level](torch.cat([x, skips[level]], 1))
         return self.scores(x)
 
     def blocks(self) -> list[tuple[str, nn.Sequential]]:
@@ -37,7 +37,7 @@ class PlainUNet(nn.Module):
         return [(f"down{level}", part) for level, part in enumerate(self.down)] + ups
 
     def take(self, parameters: dict[str, Tensor]) -> "PlainUNet":
-        """Start from what `UNet.init` has drawn."""
+        """Copy the parameters of `UNet.init`."""
         with torch.no_grad():
             for name, part in self.blocks():
                 first = [parameters[f"{name}.0{side}.weight"] for side in ("", ".below", ".beside")
@@ -50,7 +50,7 @@ class PlainUNet(nn.Module):
         return self
 
     def named(self, what: str) -> dict[str, Tensor]:
-        """Parameters (`data`), or their gradients (`grad`), by the names of `UNet`."""
+        """Parameters (`data`) or their gradients (`grad`), with the names of `UNet`."""
         found = {}
         for name, part in self.blocks():
             first, below = getattr(part[0].weight, what), part[0].in_channels - part[0].out_channels
@@ -76,9 +76,9 @@ class PlainUNet(nn.Module):
 
 
 def stacked(net: UNet, replicas: int) -> tuple[list[dict[str, Tensor]], dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters of several replicas one by one, and as the net wants them, with statistics."""
+    """The parameters of each replica, the stacked parameters, and the stacked statistics."""
     each = [net.init(torch.Generator().manual_seed(seed)) for seed in range(replicas)]
-    for one in each:  # gains and shifts that are not all alike
+    for one in each:  # make gains and shifts differ between channels
         for name, x in one.items():
             if name.endswith(("gain", "shift")):
                 x += 0.3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(len(name)))

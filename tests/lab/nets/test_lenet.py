@@ -1,4 +1,4 @@
-"""The letter net equals the plain one: torch's convolutions on the zero-padded 32 x 32 image, replica by replica."""
+"""The letter net equals torch's convolutions on the zero-padded 32 x 32 image, for each replica alone."""
 
 import math
 
@@ -12,14 +12,14 @@ from equipoise.lab.nets.lenet import LeNet, windows
 
 
 def plain(parameters: dict[str, Tensor], letters: Tensor, variant: str) -> Tensor:
-    """§6.1 as it is written: letters (N, 16, 8), one net."""
+    """The reference implementation of §6.1 for one net and letters (N, 16, 8)."""
     x = functional.pad(letters, (12, 12, 8, 8))[:, None]
     assert x.shape[1:] == (1, 32, 32)
     for layer in ("conv1", "conv2"):
         x = functional.conv2d(x, parameters[f"{layer}.weight"], parameters[f"{layer}.bias"])
         x = functional.max_pool2d(functional.relu(x), 2)
     assert x.shape[1:] == (20, 5, 5)
-    x = x.permute(0, 2, 3, 1).flatten(1)  # filters are the innermost of the 500 features
+    x = x.permute(0, 2, 3, 1).flatten(1)  # filters are the innermost dimension of the 500 features
     if variant == "layernorm":
         x = functional.layer_norm(x, (500,))
     x = functional.linear(x, parameters["fc1.weight"], parameters["fc1.bias"])
@@ -36,7 +36,7 @@ def replicas(e: int, scale: float = 1.0) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("pixels", ["ink", "grey", "blank", "full"])
 @pytest.mark.parametrize("variant", ["relu", "sigmoid", "layernorm"])
-def test_values_and_all_gradients(variant: str, pixels: str) -> None:
+def test_values_and_gradients_equal_the_reference(variant: str, pixels: str) -> None:
     e, n = 3, 4
     generator = torch.Generator().manual_seed(7)
     letters = torch.rand(e, n, 16, 8, generator=generator, dtype=torch.float64)
@@ -51,15 +51,15 @@ def test_values_and_all_gradients(variant: str, pixels: str) -> None:
     want = torch.stack([plain({name: x[i] for name, x in leaves.items()}, letters[i], variant) for i in range(e)])
     torch.testing.assert_close(got, want)
     weight = torch.randn(got.shape, generator=generator, dtype=torch.float64)
-    asked = [*leaves.values(), *([letters] if letters.requires_grad else [])]
-    gradients = [torch.autograd.grad((scores * weight).sum(), asked) for scores in (got, want)]
+    inputs = [*leaves.values(), *([letters] if letters.requires_grad else [])]
+    gradients = [torch.autograd.grad((scores * weight).sum(), inputs) for scores in (got, want)]
     for name, a, b in zip([*leaves, "letters"], *gradients, strict=False):
         torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_blank_of_the_padding_by_either_sign_of_the_bias(sign: int) -> None:
-    """Where no letter is seen the first map is relu(bias): a constant of either kind must be taken out right."""
+def test_constant_padding_with_positive_and_negative_bias(sign: int) -> None:
+    """Outside the letter the first map is relu(bias), which is zero for a negative bias."""
     parameters = replicas(1)
     parameters["conv1.bias"] = sign * (1 + parameters["conv1.bias"].abs())
     letters = (torch.rand(2, 16, 8, generator=torch.Generator().manual_seed(0)) < 0.4).double()
@@ -67,7 +67,7 @@ def test_the_blank_of_the_padding_by_either_sign_of_the_bias(sign: int) -> None:
     torch.testing.assert_close(LeNet()(parameters, windows(letters)[None])[0], want)
 
 
-def test_single_precision_is_as_good_as_the_plain_net() -> None:
+def test_float32_is_close_to_the_float64_reference() -> None:
     letters = (torch.rand(8, 16, 8, generator=torch.Generator().manual_seed(0)) < 0.4).double()
     exact = replicas(1)
     parameters = {name: x.float() for name, x in exact.items()}
@@ -77,20 +77,20 @@ def test_single_precision_is_as_good_as_the_plain_net() -> None:
     torch.testing.assert_close(got.double(), truth, rtol=1e-5, atol=1e-6)
 
 
-def test_windows_are_five_rows_of_pixels_for_each_row_of_outputs() -> None:
+def test_windows_hold_five_pixel_rows_for_each_output_row() -> None:
     letters = torch.arange(2 * 16 * 8).reshape(2, 16, 8).float() + 1
     got = windows(letters)
     assert got.shape == (2, 20, 40)
     for n in range(2):
         for row in range(20):
             for k in range(5):
-                pixel_row = row + k - 4  # output row 0 sees pixel row 0 by its last kernel row
+                pixel_row = row + k - 4  # the last kernel row of output row 0 is at pixel row 0
                 want = letters[n, pixel_row] if 0 <= pixel_row < 16 else torch.zeros(8)
                 assert torch.equal(got[n, row, 8 * k : 8 * (k + 1)], want)
 
 
-def test_initial_values_are_those_of_torchs_own_layers() -> None:
-    """Uniform within 1 / sqrt(inputs): the bound is kept, reached, and the deviation is bound / sqrt(3)."""
+def test_initial_values_have_the_distribution_of_torchs_layers() -> None:
+    """Uniform within 1 / sqrt(inputs): values reach the bound, and the standard deviation is bound / sqrt(3)."""
     layers = {
         "conv1": torch.nn.Conv2d(1, 10, 5),
         "conv2": torch.nn.Conv2d(10, 20, 5),
@@ -111,7 +111,7 @@ def test_initial_values_are_those_of_torchs_own_layers() -> None:
             assert abs(float(drawn.mean())) < 0.15 * bound
 
 
-def test_initial_values_come_from_the_generator_alone() -> None:
+def test_initial_values_depend_only_on_the_generator() -> None:
     torch.manual_seed(0)
     a = LeNet().init(torch.Generator().manual_seed(5))
     torch.manual_seed(1)
@@ -120,10 +120,10 @@ def test_initial_values_come_from_the_generator_alone() -> None:
     assert not any(torch.equal(a[name], c[name]) for name in a)
 
 
-def test_an_unknown_variant() -> None:
+def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(ValueError, match="variant must be one of relu, sigmoid, layernorm, got 'tanh'"):
         LeNet("tanh")
 
 
-def test_the_shapes_of_the_paper() -> None:
+def test_sizes_equal_those_of_the_paper() -> None:
     assert (lenet.LABELS, lenet.FILTERS, lenet.HIDDEN, lenet.SIDE) == (26, (10, 20), 140, 32)

@@ -1,4 +1,4 @@
-"""The loop of an LSTM, in every way it is run: against PyTorch's own LSTM on each sequence alone, in float64."""
+"""Every implementation of the LSTM recurrence equals PyTorch's LSTM on each sequence alone, in float64."""
 
 import importlib
 import os
@@ -23,14 +23,14 @@ WAYS = {"packed": bilstm.packed, "together": bilstm.together}
 
 @pytest.fixture
 def _kernels() -> Iterator[None]:
-    with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
+    with patch.dict(os.environ, INTERPRET):  # Triton and our kernels read this once, on their first import
         pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
         importlib.import_module("equipoise.lab.nets.triton_lstm")
         yield
 
 
 def rows(lengths: list[list[int]], gap: int = 0) -> tuple[Rows, int]:
-    """Sequences one after the other, `gap` rows of nothing after each; and how many rows that makes."""
+    """Consecutive sequences with `gap` unused rows after each, and the number of rows."""
     sizes = torch.tensor(lengths)
     starts = (sizes + gap).cumsum(-1) - sizes - gap
     return Rows(starts, sizes, max(map(max, lengths))), int((sizes + gap).sum(-1).max())
@@ -41,7 +41,7 @@ def drawn(net: BiLSTM, replicas: int) -> dict[str, Tensor]:
 
 
 def one_by_one(net: BiLSTM, parameters: dict[str, Tensor], x: Tensor, where: Rows) -> Tensor:
-    """PyTorch's own net of all layers on each sequence of each replica alone; 0 in rows of no sequence."""
+    """PyTorch's LSTM on each sequence of each replica alone; 0 in rows outside any sequence."""
     plain = nn.LSTM(x.shape[-1], net.state, len(net.layers), batch_first=True, bidirectional=True).to(x.dtype)
     found = []
     for e in range(len(x)):
@@ -57,10 +57,10 @@ def one_by_one(net: BiLSTM, parameters: dict[str, Tensor], x: Tensor, where: Row
 
 @pytest.mark.parametrize("way", WAYS)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=1, max_size=3), st.integers(0, 2))
-def test_each_sequence_is_read_as_if_alone(way: str, lengths: list[list[int]], gap: int) -> None:
-    """Values, and the gradients of inputs and of all weights, for replicas with weights and lengths of their own."""
-    where, many = rows([[*each, 1] for each in lengths], gap)
-    net, x = BiLSTM(3, 4), torch.randn(len(lengths), many, 3, dtype=torch.float64).requires_grad_()
+def test_each_sequence_equals_a_run_alone(way: str, lengths: list[list[int]], gap: int) -> None:
+    """Values and the gradients of inputs and weights; each replica has its own weights and lengths."""
+    where, count = rows([[*each, 1] for each in lengths], gap)
+    net, x = BiLSTM(3, 4), torch.randn(len(lengths), count, 3, dtype=torch.float64).requires_grad_()
     parameters = {name: p.requires_grad_() for name, p in drawn(net, len(lengths)).items()}
     layers = [[parameters[f"{i}.{p}_l0{s}"] for s in bilstm.SIDES for p in bilstm.PARTS] for i in net.layers]
     got, want = WAYS[way](layers, x, where), one_by_one(net, parameters, x, where)
@@ -71,8 +71,8 @@ def test_each_sequence_is_read_as_if_alone(way: str, lengths: list[list[int]], g
         torch.testing.assert_close(mine, theirs)
 
 
-def test_no_sequence_at_all() -> None:
-    """As when a stack has replicas that only wait."""
+def test_batches_without_any_sequence() -> None:
+    """As for idle replicas in a stack."""
     net, where = BiLSTM(3, 4), Rows(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long), 5)
     states = net(drawn(net, 2), torch.randn(2, 6, 3, dtype=torch.float64), where)
     assert states.shape == (2, 6, 8)
@@ -80,8 +80,8 @@ def test_no_sequence_at_all() -> None:
 
 
 def test_ends_are_the_last_states_of_both_directions() -> None:
-    net, (where, many) = BiLSTM(3, 4, layers=1), rows([[5, 1, 3], [2, 2, 4]], gap=1)
-    parameters, x = drawn(net, 2), torch.randn(2, many, 3, dtype=torch.float64)
+    net, (where, count) = BiLSTM(3, 4, layers=1), rows([[5, 1, 3], [2, 2, 4]], gap=1)
+    parameters, x = drawn(net, 2), torch.randn(2, count, 3, dtype=torch.float64)
     got = bilstm.ends(net(parameters, x, where), where)
     plain = nn.LSTM(3, 4, batch_first=True, bidirectional=True).double()
     for e in range(2):
@@ -93,24 +93,24 @@ def test_ends_are_the_last_states_of_both_directions() -> None:
 
 def made(state: int, dtype: torch.dtype, lengths: list[list[int]]) -> tuple[Tensor, Tensor, Rows]:
     torch.manual_seed(0)
-    where, many = rows(lengths, gap=1)
-    gates = torch.randn(len(lengths), many, 2, 4 * state, device=DEVICE).to(dtype).requires_grad_()
+    where, count = rows(lengths, gap=1)
+    gates = torch.randn(len(lengths), count, 2, 4 * state, device=DEVICE).to(dtype).requires_grad_()
     weight = (torch.randn(len(lengths), 2, 4 * state, state, device=DEVICE) * state**-0.5).to(dtype).requires_grad_()
     return gates, weight, Rows(where.starts.to(DEVICE), where.lengths.to(DEVICE), where.longest)
 
 
-def asked(states: Tensor, *inputs: Tensor) -> list[Tensor]:
+def values_and_gradients(states: Tensor, *inputs: Tensor) -> list[Tensor]:
     weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(1)).to(states)
     return [states.detach(), *torch.autograd.grad((states * weights).sum(), inputs)]
 
 
-SOME = [[4] * 20 + [3, 2, 2, 2, 1, 1, 0, 3] + [2] * 10, [5] + [1] * 30 + [0] * 7]  # more than a program runs
+SOME = [[4] * 20 + [3, 2, 2, 2, 1, 1, 0, 3] + [2] * 10, [5] + [1] * 30 + [0] * 7]  # more than one program per replica
 HALF = pytest.param(
     torch.bfloat16,
     2e-2,
     marks=[
         pytest.mark.gpu,
-        pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter has no such products"),
+        pytest.mark.skipif(DEVICE == "cpu", reason="Triton's interpreter has no bfloat16 products"),
     ],
 )
 
@@ -120,20 +120,24 @@ HALF = pytest.param(
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), HALF])
 def test_fused_equals_stepped_in_double_precision(state: int, dtype: torch.dtype, tolerance: float) -> None:
     gates, weight, where = made(state, dtype, SOME)
-    got = asked(recurrence.fused(gates, weight, where), gates, weight)
+    got = values_and_gradients(recurrence.fused(gates, weight, where), gates, weight)
     exact = [x.detach().double().requires_grad_() for x in (gates, weight)]
-    for mine, want in zip(got, asked(recurrence.stepped(*exact, where), *exact), strict=True):
+    wanted = values_and_gradients(recurrence.stepped(*exact, where), *exact)
+    for mine, want in zip(got, wanted, strict=True):
         assert float((mine - want).abs().max()) < tolerance * float(want.abs().max())
 
 
 @pytest.mark.usefixtures("_kernels")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
-def test_gates_of_a_step_in_one_kernel(dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_kernel_equals_the_torch_code(
+    dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gates, weight, where = made(70, dtype, [row[:4] for row in SOME])
     exact = [x.detach().double().requires_grad_() for x in (gates, weight)]
-    wanted = asked(recurrence.stepped(*exact, where), *exact)
+    wanted = values_and_gradients(recurrence.stepped(*exact, where), *exact)
     kernels = importlib.import_module("equipoise.lab.nets.triton_cell")
     monkeypatch.setattr(stepping, "_activate", kernels.forward)
     monkeypatch.setattr(stepping, "_activate_backward", kernels.backward)
-    for mine, want in zip(asked(recurrence.stepped(gates, weight, where), gates, weight), wanted, strict=True):
+    got = values_and_gradients(recurrence.stepped(gates, weight, where), gates, weight)
+    for mine, want in zip(got, wanted, strict=True):
         assert float((mine - want).abs().max()) < tolerance * float(want.abs().max())

@@ -1,4 +1,4 @@
-"""The tagger equals a plain one that reads each word and each sentence by itself, replica by replica."""
+"""The tagger equals a reference that reads each word and each sentence alone, for each replica alone."""
 
 import math
 
@@ -22,7 +22,7 @@ def made(head: str) -> tuple[Tagger, dict[str, Tensor]]:
 
 
 def batch() -> Words:
-    """For each replica, sentences of 3 and 1 words out of 3, of which the second is unknown; the fourth is filling."""
+    """Two sentences per replica, of 3 and 1 words, from 3 distinct words; the second is unknown, the fourth padding."""
     generator = torch.Generator().manual_seed(2)
     sizes = torch.tensor([[4, 2, 1, 0], [3, 3, 2, 0]])
     spelling = Rows(torch.where(sizes > 0, sizes.cumsum(-1) - sizes, 0), sizes, longest=6)
@@ -36,7 +36,7 @@ def batch() -> Words:
 
 
 def plain(parameters: dict[str, Tensor], head: str, words: Words, e: int) -> list[Tensor]:
-    """§6.1 as it is written, for one sentence after the other and one word after the other."""
+    """The reference implementation of §6.1, one sentence and one word at a time."""
     mine = {name: x[e] for name, x in parameters.items()}
 
     def lstm(prefix: str, x: Tensor) -> Tensor:
@@ -62,8 +62,8 @@ def plain(parameters: dict[str, Tensor], head: str, words: Words, e: int) -> lis
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("head", ["linear", "bilstm"])
-def test_the_whole_net_word_by_word(head: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bilstm, "packed", WAYS[way])  # what the CPU runs
+def test_scores_equal_the_reference(head: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bilstm, "packed", WAYS[way])  # the implementation that the CPU uses
     net, parameters = made(head)
     got = net(parameters, batch())
     assert got.shape == (REPLICAS, 2, 3, 5)
@@ -75,13 +75,13 @@ def test_the_whole_net_word_by_word(head: str, way: str, monkeypatch: pytest.Mon
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("head", ["linear", "bilstm"])
-def test_on_a_gpu_as_on_the_cpu(head: str) -> None:
-    """Scores and gradients; in single precision there, in double here."""
+def test_the_gpu_equals_the_cpu(head: str) -> None:
+    """Scores and gradients, in float32 on the GPU and float64 on the CPU."""
     net, parameters = made(head)
     weights = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     inside = (torch.arange(3) < batch().lengths[0][:, None])[..., None]
 
-    def asked(device: str, dtype: torch.dtype) -> list[Tensor]:
+    def values_and_gradients(device: str, dtype: torch.dtype) -> list[Tensor]:
         leaves = {n: x.to(device, dtype).requires_grad_() for n, x in parameters.items()}
         there = [Rows(*(y.to(device) for y in x[:2]), x[2]) if isinstance(x, Rows) else x.to(device) for x in batch()]
         words = Words(*there)
@@ -89,11 +89,12 @@ def test_on_a_gpu_as_on_the_cpu(head: str) -> None:
         scores = net(leaves, words) * (weights * inside).to(device, dtype)
         return [x.cpu().double() for x in (scores.detach(), *torch.autograd.grad(scores.sum(), list(leaves.values())))]
 
-    for got, want in zip(asked("cuda", torch.float32), asked("cpu", torch.float64), strict=True):
+    found, wanted = values_and_gradients("cuda", torch.float32), values_and_gradients("cpu", torch.float64)
+    for got, want in zip(found, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_the_sizes_of_the_paper() -> None:
+def test_sizes_equal_those_of_the_paper() -> None:
     """Characters 10, BiLSTMs of 2 layers with states of 50 and 300, words 50, parts of speech 10."""
     for head in ("linear", "bilstm"):
         shapes = made(head)[0].shapes
@@ -111,7 +112,7 @@ def test_the_sizes_of_the_paper() -> None:
         assert not any("layers.2" in name for name in shapes)
 
 
-def test_initial_values_are_those_of_torchs_own_layers() -> None:
+def test_initial_values_have_the_distribution_of_torchs_layers() -> None:
     drawn = made("bilstm")[0].init(torch.Generator().manual_seed(0))
     layers = {
         "characters": nn.Embedding(CHARACTERS, 10),
@@ -131,14 +132,14 @@ def test_initial_values_are_those_of_torchs_own_layers() -> None:
                 assert (0.9 if x.numel() > 100 else 0) * bound < float(drawn[name].abs().max()) <= bound
 
 
-def test_initial_values_come_from_the_generator_alone() -> None:
+def test_initial_values_depend_only_on_the_generator() -> None:
     net, _ = made("linear")
     a, b, c = (net.init(torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not any(torch.equal(a[name], c[name]) for name in a)
 
 
-def test_unknown_words_share_the_vector_that_is_learned() -> None:
+def test_unknown_words_share_one_learned_vector() -> None:
     net, parameters = made("linear")
     leaves = {name: x.requires_grad_() for name, x in parameters.items()}
     scores = net(leaves, batch())
@@ -149,7 +150,7 @@ def test_unknown_words_share_the_vector_that_is_learned() -> None:
     assert not bool(unknown[1].any())  # another replica's
 
 
-def test_no_such_head() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="head must be one of linear, bilstm, got 'gru'"):
         Tagger(5, 4, "gru")
     with pytest.raises(ValueError, match="hidden must be at least 1, got 0"):

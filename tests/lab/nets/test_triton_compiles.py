@@ -1,4 +1,4 @@
-"""The kernels of the LSTM are compiled for an H200 where there is none, and fit what a program has there."""
+"""The LSTM kernels compile for an H200 on a machine without a GPU, and fit into its shared memory."""
 
 import json
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-HELD = 227 * 1024
-"""Bytes of shared memory that a program of compute capability 9.0 may ask for."""
+SHARED_MEMORY = 227 * 1024
+"""Maximum bytes of shared memory per program on compute capability 9.0."""
 
 COMPILE = """
 import json
@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 
 from equipoise.lab.nets import triton_lstm
 
-asked = {}
+shared = {}
 for kind in ("fp32", "bf16"):
     types = dict.fromkeys(("starts", "lengths"), "*i64") | dict.fromkeys(("r", "n"), "i32") | {"cells": "*fp32"}
     tensors = ("gates", "weight", "states", "before", "active", "grad", "dgates")
@@ -30,17 +30,18 @@ for kind in ("fp32", "bf16"):
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
         options = {"num_warps": triton_lstm.WARPS, "num_stages": triton_lstm.STAGES}
         made = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-        asked[f"{kernel.__name__} {kind}"] = made.metadata.shared
-print(json.dumps(asked))
+        shared[f"{kernel.__name__} {kind}"] = made.metadata.shared
+print(json.dumps(shared))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_they_fit_into_shared_memory(tmp_path: Path) -> None:
-    """As `_constants` launches them, for the state of the characters' LSTM; in a process that does not interpret."""
+def test_the_kernels_fit_into_shared_memory(tmp_path: Path) -> None:
+    """With the launch options of `_constants` and the state size of the character LSTM, without the interpreter."""
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    asked = json.loads(done.stdout.splitlines()[-1])
-    assert len(asked) == 4
-    assert max(asked.values()) <= HELD, asked
+    shared = json.loads(done.stdout.splitlines()[-1])
+    assert len(shared) == 4
+    assert max(shared.values()) <= SHARED_MEMORY, shared

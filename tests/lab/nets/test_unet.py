@@ -1,4 +1,4 @@
-"""Many nets side by side are the plain net, one at a time: scores, gradients and running statistics."""
+"""Many nets at once equal the reference net, one at a time: scores, gradients and running statistics."""
 
 from collections.abc import Iterator
 
@@ -26,11 +26,11 @@ def images(seed: int = 0, count: int = B) -> Tensor:
 
 
 def plain(net: UNet, one: dict[str, Tensor]) -> PlainUNet:
-    twin = PlainUNet(net.width, net.depth, net.labels).take(one)
+    reference = PlainUNet(net.width, net.depth, net.labels).take(one)
     with torch.no_grad():
-        for name, x in twin.named("data").items():
+        for name, x in reference.named("data").items():
             x.copy_(one[name])
-    return twin
+    return reference
 
 
 def rows(x: Tensor) -> Tensor:
@@ -39,43 +39,43 @@ def rows(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("labels", [0, 2, 5])
 @pytest.mark.parametrize(("width", "depth"), [(3, 2), (2, 4)])
-def test_learning_is_that_of_the_plain_net(width: int, depth: int, labels: int) -> None:
-    """Two batches: scores, gradients of all parameters, and what the running statistics have become."""
+def test_training_equals_the_reference(width: int, depth: int, labels: int) -> None:
+    """Two batches: scores, gradients of all parameters, and running statistics."""
     net = UNet(width, depth, labels)
     each, parameters, statistics = stacked(net, E)
-    twins = [plain(net, one).train() for one in each]
+    references = [plain(net, one).train() for one in each]
     for seed in range(2):
         leaves = {name: x.clone().requires_grad_() for name, x in parameters.items()}
         out = net(leaves, statistics, images(seed), torch.ones(E))
         assert out.shape == (E, B, S * S, labels or width)
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(7))
         (out * weights).sum().backward()
-        for e, twin in enumerate(twins):
-            twin.zero_grad()
-            want = rows(twin(images(seed)[e]))
+        for e, reference in enumerate(references):
+            reference.zero_grad()
+            want = rows(reference(images(seed)[e]))
             (want * weights[e]).sum().backward()
             torch.testing.assert_close(out[e], want)
-            for name, gradient in twin.named("grad").items():
+            for name, gradient in reference.named("grad").items():
                 torch.testing.assert_close(leaves[name].grad[e], gradient, rtol=1e-7, atol=1e-8)
-            for name, x in twin.statistics().items():
+            for name, x in reference.statistics().items():
                 torch.testing.assert_close(statistics[name][e], x)
 
 
-def test_evaluation_is_by_the_running_statistics() -> None:
+def test_evaluation_uses_the_running_statistics() -> None:
     net = UNet(3, 2, 2)
     each, parameters, statistics = stacked(net, E)
-    twins = [plain(net, one).train() for one in each]
+    references = [plain(net, one).train() for one in each]
     net(parameters, statistics, images(), torch.ones(E))
     kept = {name: x.clone() for name, x in statistics.items()}
     out = net(parameters, statistics, images(1))
-    for e, twin in enumerate(twins):
-        twin(images()[e])
-        torch.testing.assert_close(out[e], rows(twin.eval()(images(1)[e])))
+    for e, reference in enumerate(references):
+        reference(images()[e])
+        torch.testing.assert_close(out[e], rows(reference.eval()(images(1)[e])))
     assert all(torch.equal(x, kept[name]) for name, x in statistics.items())
-    torch.testing.assert_close(out[:, :1], net(parameters, statistics, images(1)[:, :1]))  # whoever else is there
+    torch.testing.assert_close(out[:, :1], net(parameters, statistics, images(1)[:, :1]))  # the batch does not matter
 
 
-def test_a_replica_that_does_not_move_keeps_its_statistics() -> None:
+def test_statistics_of_an_idle_replica_do_not_change() -> None:
     net = UNet(3, 2, 2)
     _, parameters, statistics = stacked(net, E)
     before = {name: x.clone() for name, x in statistics.items()}
@@ -84,8 +84,8 @@ def test_a_replica_that_does_not_move_keeps_its_statistics() -> None:
         assert [torch.equal(x[e], before[name][e]) for e in range(E)] == [False, True, False]
 
 
-def test_the_published_form() -> None:
-    """Channels double on the way down, three times; nothing has a bias but what no batch norm follows."""
+def test_the_architecture_of_the_paper() -> None:
+    """The encoder doubles the channels three times; only the layer without batch norm has a bias."""
     net = UNet(8, 4, 2)
     assert [net.channels[f"down{level}.1"] for level in range(5)] == [8, 16, 32, 64, 64]
     assert [net.channels[f"up{level}.1"] for level in range(4)] == [8, 16, 32, 64]
@@ -94,21 +94,21 @@ def test_the_published_form() -> None:
     assert {name for name in net.init(torch.Generator()) if "bias" in name} == {"scores.bias"}
 
 
-def test_what_starts_keeps_its_size() -> None:
-    """Kernels are drawn so that maps neither vanish nor explode where nothing normalises them yet."""
+def test_initialisation_preserves_the_scale() -> None:
+    """With the initial statistics, which do not normalise, maps neither vanish nor explode."""
     net = UNet(8, 4)
     _, parameters, statistics = stacked(net, E)
     assert 0.2 < float(net(parameters, statistics, images()).abs().mean()) < 5
 
 
-def test_bad_sizes() -> None:
+def test_invalid_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="width and depth must be at least 1, got 0 and 2"):
         UNet(0, 2)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (3, 8), (8, 2)])
-def test_the_convolution_net_by_net(inputs: int, outputs: int) -> None:
-    """Against multiplying out every tap of every net."""
+def test_the_convolution_equals_a_sum_over_taps(inputs: int, outputs: int) -> None:
+    """For each net alone."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, E, inputs, 5, 6, generator=generator)
     weight = torch.randn(E, outputs, inputs, 3, 3, generator=generator)

@@ -1,1 +1,1 @@
-"""The nets of §6.1: letters for many replicas at once, words for one."""
+"""The nets of §6.1 for letters, words and images, each for many replicas at once."""

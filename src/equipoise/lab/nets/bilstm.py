@@ -1,9 +1,8 @@
 """Bidirectional LSTMs over sequences of different lengths, for E replicas at once.
 
-Sequences lie in rows, one a position (`recurrence.Rows`), so that there is nothing to fill up, and nothing that filling
-could do. On the CPU each replica by itself goes through PyTorch's packed sequences, whose steps have just the sequences
-that are so long; elsewhere all replicas go together, and shapes depend on no numbers, so that a GPU need not wait for
-them and can record what it does.
+Sequences are stored as rows, one per position (`recurrence.Rows`), so no padding is needed. On the CPU, each replica
+runs alone on PyTorch's packed sequences. On other devices all replicas run together, and no shape depends on tensor
+values, so the GPU needs no synchronisation and the step can be captured in a CUDA graph.
 """
 
 import torch
@@ -17,9 +16,9 @@ SIDES = ("", "_reverse")
 
 
 class BiLSTM:
-    """Layers of LSTMs in both directions, each reading what both directions of the one before it say.
+    """A stack of bidirectional LSTM layers; each layer reads both directions of the previous one.
 
-    Parameters have the names and shapes of PyTorch's own layers, replicas first.
+    Parameters have the names and shapes of PyTorch's layers, with the replica dimension first.
 
     >>> net = BiLSTM(3, 5)
     >>> one = {name: torch.zeros(1, *shape) for name, shape in net.shapes.items()}
@@ -40,7 +39,7 @@ class BiLSTM:
         }
 
     def __call__(self, parameters: dict[str, Tensor], x: Tensor, rows: Rows) -> Tensor:
-        """Of x (E, R, inputs), the states of both directions, (E, R, 2 * state), 0 in rows of no sequence."""
+        """The states of both directions, (E, R, 2 * state), for x (E, R, inputs); 0 in rows outside any sequence."""
         weights = [
             [parameters[f"{layer}.{part}_l0{side}"] for side in SIDES for part in PARTS] for layer in self.layers
         ]
@@ -48,22 +47,22 @@ class BiLSTM:
 
 
 def packed(weights: list[list[Tensor]], x: Tensor, rows: Rows) -> Tensor:
-    """Each replica by itself, by PyTorch's own function."""
-    place, found = torch.arange(rows.longest)[:, None], []
+    """Each replica alone, with PyTorch's LSTM on packed sequences."""
+    position, outputs = torch.arange(rows.longest)[:, None], []
     for e, inputs in enumerate(x):
         states = inputs.new_zeros(len(inputs), 2 * weights[-1][1].shape[-1])
         lengths, order = rows.lengths[e].sort(descending=True, stable=True)
-        live = place < lengths  # (T, N)
+        live = position < lengths  # (T, N)
         if live.any():
-            where, sizes = (rows.starts[e, order] + place)[live], live.sum(1)
-            read = _run(inputs[where], sizes[sizes > 0], [[weight[e] for weight in layer] for layer in weights])
-            states = states.index_copy(0, where, read)
-        found.append(states)
-    return torch.stack(found)
+            where, sizes = (rows.starts[e, order] + position)[live], live.sum(1)
+            output = _run(inputs[where], sizes[sizes > 0], [[weight[e] for weight in layer] for layer in weights])
+            states = states.index_copy(0, where, output)
+        outputs.append(states)
+    return torch.stack(outputs)
 
 
 def _run(x: Tensor, sizes: Tensor, weights: list[list[Tensor]]) -> Tensor:
-    """All layers over a packed sequence, x (sum of sizes, inputs), sizes[t] being how many are longer than t."""
+    """All layers over packed sequences x (sum of sizes, inputs); sizes[t] sequences are longer than t."""
     for layer in weights:
         start = x.new_zeros(2, int(sizes[0]), layer[1].shape[-1])
         x = torch.lstm(x, sizes, (start, start), layer, True, 1, 0.0, torch.is_grad_enabled(), True)[0]
@@ -71,17 +70,17 @@ def _run(x: Tensor, sizes: Tensor, weights: list[list[Tensor]]) -> Tensor:
 
 
 def together(weights: list[list[Tensor]], x: Tensor, rows: Rows) -> Tensor:
-    """All replicas at once: for each layer one product over all rows, then the loop."""
-    for into, again, bias, more, *reverse in weights:
-        both = torch.cat([into, reverse[0]], 1)  # (E, 8H, inputs)
-        biases = torch.cat([bias + more, reverse[2] + reverse[3]], 1)
+    """All replicas at once: for each layer one product over all rows, then the recurrence."""
+    for weight_ih, weight_hh, bias_ih, bias_hh, *reverse in weights:
+        both = torch.cat([weight_ih, reverse[0]], 1)  # (E, 8H, inputs)
+        biases = torch.cat([bias_ih + bias_hh, reverse[2] + reverse[3]], 1)
         gates = torch.baddbmm(biases[:, None], x, both.transpose(1, 2)).unflatten(-1, (2, -1))  # (E, R, 2, 4H)
-        x = recurrence.run(gates, torch.stack([again, reverse[1]], 1), rows).flatten(2)
+        x = recurrence.run(gates, torch.stack([weight_hh, reverse[1]], 1), rows).flatten(2)
     return x
 
 
 def ends(states: Tensor, rows: Rows) -> Tensor:
-    """Where each direction has read all: forward at the last position, backward at the first, (E, N, 2 * state)."""
+    """The final state of each direction, (E, N, 2 * state): forward at the last position, backward at the first."""
     half = states.shape[-1] // 2
     sides = ((rows.starts + rows.lengths - 1).clamp(min=0), slice(half)), (rows.starts, slice(half, None))
     return torch.cat([states[..., side].gather(1, at[..., None].expand(-1, -1, half)) for at, side in sides], -1)

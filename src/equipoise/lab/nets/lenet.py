@@ -3,12 +3,15 @@
     letter 16x8 -> zero-padded to 32x32 -> conv 5x5, 10 -> ReLU -> pool 2 -> conv 5x5, 20 -> ReLU -> pool 2
                 -> 140 -> ReLU (or sigmoid) -> 26
 
-Two exact shortcuts make it cheap. The padding is known: outside the 20x12 region of the first convolution that sees the
-letter, every output is relu(bias), and after pooling the map is that constant but for 10x6 places. Taking the constant
-out (its share of the second convolution is one number a filter) leaves a map that is zero outside 10x6, so only those
-places are computed and multiplied. And a convolution over so few columns is one matrix product a row: five input rows,
-side by side, times a banded matrix that holds the kernel once for each output column. That reads each number a few
-times where im2col copies it 25 times, and every product is a batched matrix product over replicas.
+Two exact shortcuts make it fast.
+
+Constant padding: only a 20x12 region of the first convolution depends on the letter. Every other output is relu(bias),
+so after pooling the map is constant except for 10x6 positions. We subtract this constant; its contribution to the
+second convolution is one number per filter. The rest is zero outside 10x6, so only those positions are computed.
+
+Banded matrices: the letter has few columns, so each output row is one matrix product: five input rows, concatenated,
+times a banded matrix that holds the kernel once for each output column. This reads each number a few times, whereas
+im2col copies it 25 times. Every product is a batched matrix product over replicas.
 """
 
 import math
@@ -27,19 +30,19 @@ HIDDEN = 140
 FEATURES = FILTERS[1] * 5 * 5
 
 REACH = KERNEL - 1
-SEEN = (ROWS + REACH, COLUMNS + REACH)  # outputs of the first convolution that see the letter: 20 x 12
+SEEN = (ROWS + REACH, COLUMNS + REACH)  # outputs of the first convolution that depend on the letter: 20 x 12
 POOLED = (SEEN[0] // 2, SEEN[1] // 2)  # 10 x 6 of the 14 x 14 pooled map
 OUTPUT = (SIDE - REACH) // 2 - REACH  # the second convolution's 10 x 10
-OFFSET = (((SIDE - ROWS) // 2 - REACH) // 2, ((SIDE - COLUMNS) // 2 - REACH) // 2)  # 10 x 6 from row 2, column 4
+OFFSET = (((SIDE - ROWS) // 2 - REACH) // 2, ((SIDE - COLUMNS) // 2 - REACH) // 2)  # the 10 x 6 start at (2, 4)
 
-WIDTH = 64  # of a row of the pooled map, 6 * 10 numbers and some room, so that products start at even addresses
-ROOM = 504  # of the features, likewise
+WIDTH = 64  # 6 * 10 numbers per row of the pooled map, padded so that matrix products are aligned in memory
+FEATURES_PADDED = 504  # 500 features, padded likewise
 
 VARIANTS = ("relu", "sigmoid", "layernorm")
 
 
 class LeNet:
-    """A family of nets, one a replica: `init` draws the parameters of one, the call runs E of them side by side.
+    """One net per replica: `init` draws the parameters of one replica, and a call runs E replicas at once.
 
     >>> net = LeNet()
     >>> one = net.init(torch.Generator().manual_seed(0))
@@ -54,7 +57,7 @@ class LeNet:
         self.variant = variant
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Parameters of one replica, uniform within 1 / sqrt(inputs), as PyTorch's own layers start."""
+        """Parameters of one replica, uniform within 1 / sqrt(inputs), as in PyTorch's layers."""
         shapes = {
             "conv1": (FILTERS[0], 1, KERNEL, KERNEL),
             "conv2": (FILTERS[1], FILTERS[0], KERNEL, KERNEL),
@@ -76,19 +79,19 @@ class LeNet:
         x = x.reshape(e, n, *SEEN, FILTERS[0])
         x = pooling.windows(x, parameters["conv1.bias"], WIDTH, KERNEL, OUTPUT, above=OFFSET[0])  # (E, N, 10, 5 * 64)
 
-        # Outside the 10 x 6 places the pooled map is relu(bias). That constant is not in the windows; its share of the
-        # second convolution is the same everywhere.
+        # Outside the 10 x 6 positions the pooled map is relu(bias). The windows exclude this constant; its contribution
+        # to the second convolution is the same at every position.
         blank = torch.relu(parameters["conv1.bias"])
         constant = (parameters["conv2.weight"].sum((-2, -1)) @ blank[..., None])[..., 0] + parameters["conv2.bias"]
         band = _band(parameters["conv2.weight"], POOLED[1], OUTPUT, shift=OFFSET[1], width=WIDTH)
         x = x.reshape(e, n * OUTPUT, KERNEL * WIDTH) @ band  # (E, N * 10, 10 * 20)
-        x = pooling.rows(x.reshape(e, n, OUTPUT, OUTPUT, FILTERS[1]), constant, ROOM)  # (E, N, 504)
+        x = pooling.rows(x.reshape(e, n, OUTPUT, OUTPUT, FILTERS[1]), constant, FEATURES_PADDED)  # (E, N, 504)
 
         x = self._normal(x[..., :FEATURES]) if self.variant == "layernorm" else x
         weight = torch.nn.functional.pad(parameters["fc1.weight"], (0, x.shape[-1] - FEATURES))
         x = torch.baddbmm(parameters["fc1.bias"][:, None], x, weight.transpose(-2, -1))
         x = torch.sigmoid(x) if self.variant == "sigmoid" else torch.relu(self._normal(x))
-        with torch.autocast(x.device.type, enabled=False):  # the scores themselves are never rounded
+        with torch.autocast(x.device.type, enabled=False):  # the scores keep full precision
             return torch.baddbmm(
                 parameters["fc2.bias"][:, None],
                 x.to(parameters["fc2.weight"].dtype),
@@ -100,26 +103,26 @@ class LeNet:
 
 
 def windows(letters: Tensor) -> Tensor:
-    """Letters (N, 16, 8) as the rows of the first product, (N, 20, 40): five rows of pixels for each row of outputs.
+    """Letters (N, 16, 8) as the input of the first product, (N, 20, 40): five pixel rows for each output row.
 
-    They do not depend on parameters, so a data set is laid out once.
+    This does not depend on parameters, so it is computed once per data set.
     """
     padded = torch.nn.functional.pad(letters, (0, 0, REACH, REACH))
     return padded.unfold(1, KERNEL, 1).transpose(-2, -1).reshape(len(letters), SEEN[0], KERNEL * COLUMNS)
 
 
 def _band(weight: Tensor, columns: int, outputs: int, shift: int, width: int = 0) -> Tensor:
-    """The kernel (E, F, C, 5, 5) as a matrix (E, 5 * columns * C, outputs * F): five rows in, a row of outputs out.
+    """The kernel (E, F, C, 5, 5) as a matrix (E, 5 * columns * C, outputs * F): five input rows to one output row.
 
-    Input column i meets output column o by kernel column i + shift - o, if there is one; `shift` is where the first
-    input column stands in the padded map. If `width` is given, rows of input are filled up to it. It is a product with
-    zeros and ones, because its gradient is one too, where that of an index would have to be sorted.
+    Input column i contributes to output column o through kernel column i + shift - o, if it exists. `shift` is the
+    column of the first input column in the padded map. If `width` is given, input rows are padded to it. The matrix is
+    built by a product with a 0/1 matrix: its gradient is a product too, while that of indexing needs a sort.
     """
     e, f, c = weight.shape[:3]
-    meets = torch.arange(columns, device=weight.device)[:, None] + shift - torch.arange(outputs, device=weight.device)
-    picks = meets.flatten() == torch.arange(KERNEL, device=weight.device)[:, None]  # (5, columns * outputs)
+    column = torch.arange(columns, device=weight.device)[:, None] + shift - torch.arange(outputs, device=weight.device)
+    selection = column.flatten() == torch.arange(KERNEL, device=weight.device)[:, None]  # (5, columns * outputs)
     with torch.autocast(weight.device.type, enabled=False):
-        band = weight.reshape(e, f * c * KERNEL, KERNEL) @ picks.to(weight.dtype)
+        band = weight.reshape(e, f * c * KERNEL, KERNEL) @ selection.to(weight.dtype)
     band = band.reshape(e, f, c, KERNEL, columns, outputs).permute(0, 3, 4, 2, 5, 1)
     band = band.reshape(e, KERNEL, columns * c, outputs * f)
     return torch.nn.functional.pad(band, (0, 0, 0, max(width - columns * c, 0))).flatten(1, 2)

@@ -1,10 +1,10 @@
-"""Max over 2 x 2, bias and ReLU of a convolution's outputs, laid out as the next product wants them.
+"""2 x 2 max pooling, bias and ReLU of a convolution's outputs, in the memory layout of the next product.
 
-    rows       relu(max x + b), flat, with room at the end so that rows of numbers start at even addresses
-    windows    relu(max x + b) - relu(b), five rows side by side for each row of the next convolution's outputs
+    rows       relu(max x + b), flattened and padded at the end for alignment
+    windows    relu(max x + b) - relu(b), five rows concatenated for each output row of the next convolution
 
-Pooling comes first: bias and ReLU keep order, and there is a quarter left. On a GPU each is one pass over memory
-(`triton_pooling`); the plain way is the specification, and what the CPU runs.
+Pooling comes first: bias and ReLU are monotonic, and only a quarter of the values remain. On a GPU each function is one
+pass over memory (`triton_pooling`). The torch code here is the specification, and the CPU implementation.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ GPU = importlib.util.find_spec("triton") is not None
 
 
 def rows(x: Tensor, bias: Tensor, width: int) -> Tensor:
-    """x (E, N, R, S, C) and bias (E, C) to (E, N, width); what is beyond R/2 * S/2 * C is 0."""
+    """Map x (E, N, R, S, C) and bias (E, C) to (E, N, width); entries from R/2 * S/2 * C on are 0."""
     if x.is_cuda and GPU:
         return _Pool.apply(x, bias, width, None)
     flat = torch.relu(_max(x) + bias[:, None, None, None]).flatten(2)
@@ -24,10 +24,10 @@ def rows(x: Tensor, bias: Tensor, width: int) -> Tensor:
 
 
 def windows(x: Tensor, bias: Tensor, width: int, kernel: int, outputs: int, above: int) -> Tensor:
-    """x (E, N, R, S, C) and bias (E, C) to (E, N, outputs, kernel * width).
+    """Map x (E, N, R, S, C) and bias (E, C) to (E, N, outputs, kernel * width).
 
-    The pooled map has R/2 rows of S/2 * C numbers, filled up to `width`; `above` rows of nothing stand above it, and
-    enough below for `outputs` windows of `kernel` rows.
+    The pooled map has R/2 rows of S/2 * C numbers, padded to `width`. `above` zero rows are added above it, and enough
+    below for `outputs` windows of `kernel` rows.
     """
     if x.is_cuda and GPU:
         return _Pool.apply(x, bias, width, (kernel, outputs, above))
@@ -39,7 +39,7 @@ def windows(x: Tensor, bias: Tensor, width: int, kernel: int, outputs: int, abov
 
 
 def _max(x: Tensor) -> Tensor:
-    pooled = torch.nn.functional.max_pool2d(x.flatten(0, 1).permute(0, 3, 1, 2), 2)  # channels are last in memory
+    pooled = torch.nn.functional.max_pool2d(x.flatten(0, 1).permute(0, 3, 1, 2), 2)  # channels-last layout
     return pooled.permute(0, 2, 3, 1).unflatten(0, x.shape[:2])
 
 

@@ -1,13 +1,13 @@
-"""The loop in an LSTM, for E replicas and both directions at once. Along a sequence, from either end,
+"""The recurrence of an LSTM, for E replicas and both directions at once. Along a sequence, from either end,
 
     i, f, g, o = sigma, sigma, tanh, sigma of a_t + V h_{t-1},    c_t = f c_{t-1} + i g,    h_t = o tanh c_t
 
-What the inputs say, a = U x + b, lies in rows, one a position, sequence after sequence, so that one product makes it
-and nothing is filled up. There are two ways to run the loop, with the same answer:
+The input terms a = U x + b are stored as rows, one per position, sequence after sequence, so that one product computes
+them without padding. There are two implementations with the same result:
 
-`stepped`  one product and one pass over the gates a position, for any size of state
-`fused`    one kernel for the whole loop, on a GPU: a program runs a few sequences of one replica, and keeps V and the
-           states to itself. For small states, whose V a program can hold.
+`stepped`  one product and one pass over the gates per position, for any state size
+`fused`    one GPU kernel for the whole loop: each program runs a few sequences of one replica and keeps V and the
+           states on chip; for states small enough that V fits there
 """
 
 import importlib.util
@@ -20,29 +20,32 @@ from .stepping import Stepped
 
 GPU = importlib.util.find_spec("triton") is not None
 SMALL = 64
-"""The largest state that `fused` takes."""
+"""The largest state size for which `fused` is used."""
 
 
 class Rows(NamedTuple):
-    """Where sequences lie: N for each of E replicas. A length may be 0."""
+    """The positions of N sequences for each of E replicas. A length may be 0."""
 
     starts: Tensor  # (E, N): the row of the first position
     lengths: Tensor  # (E, N)
-    longest: int  # no length is above it
+    longest: int  # an upper bound of the lengths
 
 
 def run(gates: Tensor, weight: Tensor, rows: Rows) -> Tensor:
-    """The states (E, R, 2, H) of both directions, 0 in rows of no sequence; of a (E, R, 2, 4H) and V (E, 2, 4H, H)."""
+    """The states of both directions, (E, R, 2, H), for a (E, R, 2, 4H) and V (E, 2, 4H, H).
+
+    They are 0 in rows outside any sequence.
+    """
     small = weight.shape[-1] <= SMALL and gates.dtype != torch.float64
     return (fused if gates.is_cuda and GPU and small else stepped)(gates, weight, rows)
 
 
 def stepped(gates: Tensor, weight: Tensor, rows: Rows) -> Tensor:
-    place = torch.arange(rows.longest, device=gates.device)[:, None]
+    position = torch.arange(rows.longest, device=gates.device)[:, None]
     lengths, starts = rows.lengths[:, None], rows.starts[:, None]
-    live = place < lengths  # (E, T, N)
-    there = torch.where(live, starts + place, 0), torch.where(live, starts + lengths - 1 - place, 0)
-    return Stepped.apply(gates, weight.to(gates.dtype), torch.stack(there, 1), live[:, None].expand(-1, 2, -1, -1))
+    live = position < lengths  # (E, T, N)
+    index = torch.where(live, starts + position, 0), torch.where(live, starts + lengths - 1 - position, 0)
+    return Stepped.apply(gates, weight.to(gates.dtype), torch.stack(index, 1), live[:, None].expand(-1, 2, -1, -1))
 
 
 def fused(gates: Tensor, weight: Tensor, rows: Rows) -> Tensor:

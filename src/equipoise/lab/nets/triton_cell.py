@@ -1,4 +1,4 @@
-"""The gates of one step of `stepping` in one Triton kernel, and their gradient in another; a lane a unit of state."""
+"""The gates of one step of `stepping` in one Triton kernel, and their gradient in another; one lane per state unit."""
 
 # Triton's arguments have no types, and its constants are written in capitals.
 # mypy: ignore-errors
@@ -12,18 +12,18 @@ LANES = 512
 
 
 def forward(z: Tensor, c: Tensor, h: Tensor, t: int) -> None:
-    """As `stepping._activate`."""
+    """Must equal `stepping._activate`."""
     e, steps, n, state = h.shape
-    many = e * n * state
-    forward_kernel[(triton.cdiv(many, LANES),)](z, c, h, t, steps, n, many, H=state, LANES=LANES)
+    units = e * n * state
+    forward_kernel[(triton.cdiv(units, LANES),)](z, c, h, t, steps, n, units, H=state, LANES=LANES)
 
 
 def backward(z: Tensor, c: Tensor, dh: Tensor, back: Tensor, dc: Tensor, dz: Tensor, t: int) -> None:
-    """As `stepping._activate_backward`."""
+    """Must equal `stepping._activate_backward`."""
     e, steps, n, state = dh.shape
-    many = e * n * state
-    backward_kernel[(triton.cdiv(many, LANES),)](
-        z, c, dh, back, dc, dz, t, steps, n, many, H=state, LANES=LANES
+    units = e * n * state
+    backward_kernel[(triton.cdiv(units, LANES),)](
+        z, c, dh, back, dc, dz, t, steps, n, units, H=state, LANES=LANES
     )  # fmt: skip
 
 
@@ -33,16 +33,16 @@ def tanh(x):
 
 
 @triton.jit
-def places(t, steps, n, many, H: tl.constexpr, LANES: tl.constexpr):
-    """Which unit of (e, n, H) this is, if it is one, and where it is in (e, steps, n, H)."""
+def indices(t, steps, n, units, H: tl.constexpr, LANES: tl.constexpr):
+    """The index of each lane's unit in (e, n, H), whether it exists, and its index in (e, steps, n, H)."""
     unit = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     each = n * H
-    return unit, unit < many, unit // each * (steps * each) + t * each + unit % each
+    return unit, unit < units, unit // each * (steps * each) + t * each + unit % each
 
 
-@triton.jit(do_not_specialize=["t", "steps", "n", "many"])
-def forward_kernel(z, c, h, t, steps, n, many, H: tl.constexpr, LANES: tl.constexpr):
-    _, inside, at = places(t, steps, n, many, H, LANES)
+@triton.jit(do_not_specialize=["t", "steps", "n", "units"])
+def forward_kernel(z, c, h, t, steps, n, units, H: tl.constexpr, LANES: tl.constexpr):
+    _, inside, at = indices(t, steps, n, units, H, LANES)
     gate = z + at // H * (4 * H) + at % H
     i = tl.sigmoid(tl.load(gate, mask=inside, other=0.0).to(tl.float32))
     f = tl.sigmoid(tl.load(gate + H, mask=inside, other=0.0).to(tl.float32))
@@ -58,22 +58,22 @@ def forward_kernel(z, c, h, t, steps, n, many, H: tl.constexpr, LANES: tl.conste
     tl.store(h + at, (o * tanh(cell)).to(kind), mask=inside)
 
 
-@triton.jit(do_not_specialize=["t", "steps", "n", "many"])
-def backward_kernel(z, c, dh, back, dc, dz, t, steps, n, many, H: tl.constexpr, LANES: tl.constexpr):
-    unit, inside, at = places(t, steps, n, many, H, LANES)
+@triton.jit(do_not_specialize=["t", "steps", "n", "units"])
+def backward_kernel(z, c, dh, back, dc, dz, t, steps, n, units, H: tl.constexpr, LANES: tl.constexpr):
+    unit, inside, at = indices(t, steps, n, units, H, LANES)
     gate = at // H * (4 * H) + at % H
     i = tl.load(z + gate, mask=inside, other=0.0).to(tl.float32)
     f = tl.load(z + gate + H, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(z + gate + 2 * H, mask=inside, other=0.0).to(tl.float32)
     o = tl.load(z + gate + 3 * H, mask=inside, other=0.0).to(tl.float32)
     before = tl.load(c + at - n * H, mask=inside & (t > 0), other=0.0)
-    loud = tanh(tl.load(c + at, mask=inside, other=0.0))
+    tanh_c = tanh(tl.load(c + at, mask=inside, other=0.0))
     total = tl.load(dh + at, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(back + unit, mask=inside, other=0.0).to(tl.float32)
-    cell = tl.load(dc + unit, mask=inside, other=0.0) + total * o * (1 - loud * loud)
+    cell = tl.load(dc + unit, mask=inside, other=0.0) + total * o * (1 - tanh_c * tanh_c)
     kind = dz.dtype.element_ty
     tl.store(dz + gate, (cell * g * i * (1 - i)).to(kind), mask=inside)
     tl.store(dz + gate + H, (cell * before * f * (1 - f)).to(kind), mask=inside)
     tl.store(dz + gate + 2 * H, (cell * i * (1 - g * g)).to(kind), mask=inside)
-    tl.store(dz + gate + 3 * H, (total * loud * o * (1 - o)).to(kind), mask=inside)
+    tl.store(dz + gate + 3 * H, (total * tanh_c * o * (1 - o)).to(kind), mask=inside)
     tl.store(dc + unit, cell * f, mask=inside)

@@ -1,7 +1,7 @@
 """The loop of `recurrence` as one Triton kernel, and its gradient as another: both must equal `stepping`.
 
-A program runs WORDS sequences of one replica in one direction, as long as the longest of them, so sequences that are
-neighbours should be about as long. V stays where the products can reach it: four matrices of H x H, filled up to LANES.
+A program runs WORDS sequences of one replica in one direction, for as many steps as the longest of them has. So
+neighbouring sequences should have similar lengths. V stays on chip: four H x H matrices, padded to LANES.
 """
 
 # Triton's arguments have no types, and its constants are written in capitals.
@@ -18,12 +18,12 @@ from .triton_cell import tanh
 WORDS = 16
 WARPS = 4
 STAGES = 1
-"""With 16 sequences and loads that are not fetched ahead, everything is held in registers and 136 KB of shared memory;
-32 sequences spill, and three stages ask for more shared memory than there is."""
+"""With 16 sequences and no prefetching, everything fits into registers and 136 KB of shared memory. With 32 sequences
+registers spill, and three stages need more shared memory than there is."""
 
 
 def forward(gates: Tensor, weight: Tensor, starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The states, those of the step before, (E, R, 2, H), 0 in rows of no sequence; the gates and cells."""
+    """The states and those of the previous step, (E, R, 2, H), 0 in rows outside any sequence; the gates and cells."""
     e, r, _, state = *gates.shape[:3], weight.shape[-1]
     states, before = gates.new_zeros(2, e, r, 2, state)
     active, cells = torch.empty_like(gates), gates.new_empty(e, r, 2, state, dtype=torch.float32)
@@ -34,7 +34,7 @@ def forward(gates: Tensor, weight: Tensor, starts: Tensor, lengths: Tensor) -> t
 
 
 def backward(grad: Tensor, weight: Tensor, starts: Tensor, lengths: Tensor, active: Tensor, cells: Tensor) -> Tensor:
-    """The gradient of the gates' sums, 0 in rows of no sequence."""
+    """The gradient with respect to the sums before the gates, 0 in rows outside any sequence."""
     dgates = torch.zeros_like(active)
     backward_kernel[_grid(starts)](
         grad, weight, starts, lengths, active, cells, dgates, active.shape[1], starts.shape[1],
@@ -48,7 +48,7 @@ def _grid(starts: Tensor) -> tuple[int, int]:
 
 
 def _constants(gates: Tensor, state: int) -> dict[str, object]:
-    """float32 is done in three products of tf32, which together are as good."""
+    """float32 products are three tf32 products, with about the accuracy of float32."""
     lanes = max(16, triton.next_power_of_2(state))
     precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
     launch = {"num_warps": WARPS, "num_stages": STAGES}
@@ -57,7 +57,7 @@ def _constants(gates: Tensor, state: int) -> dict[str, object]:
 
 @triton.jit
 def sequences(starts, lengths, r, n, WORDS: tl.constexpr):
-    """Which replica and direction this program is for, and the first row and the length of each of its sequences."""
+    """The replica and direction of this program, and the first row and the length of each of its sequences."""
     side = tl.program_id(1)
     word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
     start = tl.load(starts + side // 2 * n + word, mask=word < n, other=0)
@@ -67,7 +67,7 @@ def sequences(starts, lengths, r, n, WORDS: tl.constexpr):
 
 @triton.jit
 def matrices(weight, H: tl.constexpr, LANES: tl.constexpr, BACK: tl.constexpr):
-    """V of each gate: from states to gates, or, with BACK, the other way."""
+    """V of each gate, transposed to map states to gates; with BACK, gates to states."""
     lane = tl.arange(0, LANES)
     row, column = lane[:, None], lane[None, :]
     inside = (row < H) & (column < H)
@@ -81,7 +81,7 @@ def matrices(weight, H: tl.constexpr, LANES: tl.constexpr, BACK: tl.constexpr):
 
 @triton.jit
 def add(h, v, given, inside, PRECISION: tl.constexpr):
-    """What is given, and what the state before says."""
+    """The input term plus V times the previous state."""
     start = tl.load(given, mask=inside, other=0.0).to(tl.float32)
     return tl.dot(h, v, start, input_precision=PRECISION)
 
@@ -129,7 +129,7 @@ def backward_kernel(
     vi, vf, vg, vo = matrices(weight + side.to(tl.int64) * (4 * H * H), H, LANES, True)
     back = tl.zeros((WORDS, LANES), tl.float32)
     dc = tl.zeros((WORDS, LANES), tl.float32)
-    step = tl.where(side % 2 == 0, -1, 1)  # to the row of the step before
+    step = tl.where(side % 2 == 0, -1, 1)  # to the row of the previous step
     longest = tl.max(length)
     for done in range(longest):
         t = longest - 1 - done
@@ -141,14 +141,14 @@ def backward_kernel(
         f = tl.load(active + gate + H, mask=inside, other=0.0).to(tl.float32)
         g = tl.load(active + gate + 2 * H, mask=inside, other=0.0).to(tl.float32)
         o = tl.load(active + gate + 3 * H, mask=inside, other=0.0).to(tl.float32)
-        loud = tanh(tl.load(cells + place, mask=inside, other=0.0))
+        tanh_c = tanh(tl.load(cells + place, mask=inside, other=0.0))
         earlier = tl.load(cells + place + step * (2 * H), mask=inside & (t > 0), other=0.0)
         total = back + tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
-        dc += total * o * (1 - loud * loud)
+        dc += total * o * (1 - tanh_c * tanh_c)
         di = (dc * g * i * (1 - i)).to(kind)
         df = (dc * earlier * f * (1 - f)).to(kind)
         dg = (dc * i * (1 - g * g)).to(kind)
-        do = (total * loud * o * (1 - o)).to(kind)
+        do = (total * tanh_c * o * (1 - o)).to(kind)
         tl.store(dgates + gate, di, mask=inside)
         tl.store(dgates + gate + H, df, mask=inside)
         tl.store(dgates + gate + 2 * H, dg, mask=inside)

@@ -1,4 +1,4 @@
-"""Pooling, bias and ReLU of `pooling` in one Triton kernel, and its gradient in another; a program a letter."""
+"""The functions of `pooling` in one Triton kernel, and their gradient in another; one program per letter."""
 
 # Triton's arguments have no types, and its constants are written in capitals.
 # mypy: ignore-errors
@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-DEAD = tl.constexpr(4)  # the code of a place whose ReLU is shut; else 0 to 3 says which of the four was the largest
+DEAD = tl.constexpr(4)  # the code of an output whose ReLU is 0; codes 0 to 3 tell which of the four was the largest
 
 
 @triton.jit
@@ -16,9 +16,9 @@ def forward_kernel(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, LANES: tl.constexpr, STRIDE: tl.constexpr,
     WINDOWS: tl.constexpr, REACH: tl.constexpr, OUTPUT: tl.constexpr, ABOVE: tl.constexpr,
 ):  # fmt: skip
-    """x (E * N, 2 ROWS, 2 COLUMNS, C) to rows of relu(max + bias), or, with WINDOWS, to windows of five such rows.
+    """Map x (E * N, 2 ROWS, 2 COLUMNS, C) to rows of relu(max + bias), or, with WINDOWS, to windows of such rows.
 
-    Where a window has no row, it holds 0, since what stands there, relu(bias), has been taken off.
+    Windows are 0 outside the map, where relu(bias) - relu(bias) = 0.
     """
     n = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, LANES)
@@ -62,7 +62,7 @@ def backward_kernel(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, LANES: tl.constexpr, STRIDE: tl.constexpr,
     WINDOWS: tl.constexpr, REACH: tl.constexpr, OUTPUT: tl.constexpr, ABOVE: tl.constexpr,
 ):  # fmt: skip
-    """dx as x, and dbias (E * N, LANES): each letter's share, to be summed over letters and columns."""
+    """Write dx, with the shape of x, and dbias (E * N, LANES) of each letter, to be summed over letters and columns."""
     n = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, LANES)
     inside = lane < COLUMNS * C

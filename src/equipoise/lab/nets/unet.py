@@ -2,11 +2,11 @@
 
     block         conv 3x3 -> batch norm -> ReLU -> conv 3x3 -> batch norm -> ReLU
     encoder       block, max-pool 2, block, max-pool 2, ...      width, 2 width, 4 width, 8 width, 8 width channels
-    decoder       bilinear upsampling 2, beside it the encoder's map of that size, block, ...
-    regression    1x1 to the scores of labels; the net for embeddings of pixels does without
+    decoder       bilinear upsampling 2, concatenated with the encoder's map of that size, block, ...
+    regression    1x1 convolution to label scores; omitted in the net for pixel embeddings
 
-All activations are (B, E C, H, W), channels last in memory, so that batch norm, ReLU, pooling and upsampling are
-torch's own, on E C channels. A convolution of two maps side by side is the sum of two convolutions: nothing is copied.
+All activations are (B, E C, H, W), channels last in memory, so batch norm, ReLU, pooling and upsampling are torch's,
+on E C channels. A convolution of two concatenated maps is computed as the sum of two convolutions, without a copy.
 """
 
 import math
@@ -21,21 +21,21 @@ from .convolution import conv3x3
 
 COLOURS = 3
 MOMENTUM = 0.1
-"""How far running statistics move towards those of a batch."""
+"""Weight of a batch in the running statistics."""
 EPSILON = 1e-5
 DOUBLED = 3
-"""How often the number of channels doubles on the way down."""
+"""Number of levels at which the encoder doubles the channels."""
 
 Parameters = dict[str, Tensor]
 
 
 class UNet:
-    """A family of nets, one a replica: `init` draws the parameters of one, the call runs E of them side by side.
+    """One net per replica: `init` draws the parameters of one replica, and a call runs E replicas at once.
 
     Args:
-        width: channels of the full-size maps.
-        depth: how often the image is halved; its sides must be multiples of 2^depth.
-        labels: how many scores a pixel gets; 0 leaves the regression out, and a pixel has `width` numbers.
+        width: Channels of the full-size maps.
+        depth: Number of times the image is halved; its sides must be multiples of 2^depth.
+        labels: Scores per pixel. If 0, there is no regression, and each pixel has an embedding of `width` numbers.
 
     >>> net = UNet(width=4, depth=2, labels=2)
     >>> one = {name: x[None] for name, x in net.init(torch.Generator().manual_seed(0)).items()}
@@ -62,7 +62,7 @@ class UNet:
         self.channels |= {f"{name}.0": size, f"{name}.1": size}
 
     def init(self, generator: torch.Generator) -> Parameters:
-        """Parameters of one replica: kernels normal, of variance 2 / inputs, so that no map vanishes or explodes."""
+        """Parameters of one replica: kernels normal with variance 2 / inputs, which preserves the scale of the maps."""
         parameters = {}
         for name, shape in self.shapes.items():
             inputs = sum(s[1] for n, s in self.shapes.items() if n.split(".")[:2] == name.split(".")[:2])
@@ -76,17 +76,17 @@ class UNet:
         return parameters
 
     def statistics(self) -> Parameters:
-        """Running mean and variance of all normalised maps, one behind the other, before anything was seen."""
+        """Initial running mean and variance of all normalised maps, concatenated."""
         total = sum(self.channels.values())
         return {"mean": torch.zeros(total), "variance": torch.ones(total)}
 
     def __call__(
         self, parameters: Parameters, statistics: Parameters, images: Tensor, moves: Tensor | None = None
     ) -> Tensor:
-        """Scores (E, B, H W, labels), or embeddings (E, B, H W, width), of images (E, B, H, W, 3), bytes.
+        """Scores (E, B, H W, labels), or embeddings (E, B, H W, width), of uint8 images (E, B, H, W, 3).
 
-        Maps are normalised by the running statistics. With `moves` (E,), they are normalised by the batch, and the
-        running statistics are moved, in place: those of a replica whose `moves` is 1, not those where it is 0.
+        Without `moves`, maps are normalised by the running statistics. With `moves` (E,), they are normalised by the
+        batch, and the running statistics of replicas with `moves` 1 are updated in place; with 0 they are not.
         """
         norm = _Norm(self.channels, statistics, learning=moves is not None)
 
@@ -95,29 +95,29 @@ class UNet:
             x = conv3x3(norm(f"{name}.0", x, parameters), parameters[f"{name}.1.weight"])
             return norm(f"{name}.1", x, parameters)
 
-        x, beside = _lay(images, parameters["down0.0.weight"].dtype), []
+        x, skips = _to_map(images, parameters["down0.0.weight"].dtype), []
         for level in range(self.depth):
-            beside.append(block(f"down{level}", ("", x)))
-            x = functional.max_pool2d(beside[-1], 2)
+            skips.append(block(f"down{level}", ("", x)))
+            x = functional.max_pool2d(skips[-1], 2)
         x = block(f"down{self.depth}", ("", x))
         for level in reversed(range(self.depth)):
             x = functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
-            x = block(f"up{level}", (".below", x), (".beside", beside.pop()))
+            x = block(f"up{level}", (".below", x), (".beside", skips.pop()))
         if moves is not None:
             norm.move(moves)
         return self._regress(parameters, _rows(x, len(images)))
 
     def _regress(self, parameters: Parameters, rows: Tensor) -> Tensor:
-        """The pixels of a label lie side by side in memory: that is how the solver likes few labels."""
+        """Scores with contiguous pixels for each label, the layout that suits the solver when labels are few."""
         if not self.labels:
             return rows
         weight, bias = parameters["scores.weight"][:, None], parameters["scores.bias"][:, None, :, None]
-        with torch.autocast(rows.device.type, enabled=False):  # the scores themselves are never rounded
+        with torch.autocast(rows.device.type, enabled=False):  # the scores keep full precision
             return (weight @ rows.to(weight.dtype).mT + bias).mT
 
 
 class _Norm:
-    """Batch norm and ReLU of one pass through a net: by the batch, which is remembered, or by running statistics."""
+    """Batch norm and ReLU for one pass through a net, by batch statistics, which are stored, or running statistics."""
 
     def __init__(self, channels: dict[str, int], statistics: Parameters, learning: bool) -> None:
         self.statistics, self.learning = statistics, learning
@@ -125,7 +125,7 @@ class _Norm:
         self.where = {name: slice(end - channels[name], end) for name, end in zip(channels, ends, strict=True)}
         self.means: list[Tensor] = []
         self.inverses: list[Tensor] = []  # 1 / sqrt(variance + EPSILON)
-        self.corrections: list[float] = []  # of a variance that is measured around the batch's own mean
+        self.corrections: list[float] = []  # Bessel's correction of the batch variance
 
     def __call__(self, name: str, x: Tensor, parameters: Parameters) -> Tensor:
         gain, shift = parameters[f"{name}.gain"].flatten(), parameters[f"{name}.shift"].flatten()
@@ -142,7 +142,7 @@ class _Norm:
     @torch.no_grad()
     def move(self, moves: Tensor) -> None:
         share = (MOMENTUM * moves)[:, None]
-        variances = torch._foreach_pow(self.inverses, -2)  # of all maps in one kernel
+        variances = torch._foreach_pow(self.inverses, -2)  # one kernel for all maps
         torch._foreach_sub_(variances, EPSILON)
         torch._foreach_mul_(variances, self.corrections)
         for name, found in (("mean", self.means), ("variance", variances)):
@@ -150,13 +150,13 @@ class _Norm:
             running.lerp_(torch.cat([x.view(len(running), -1) for x in found], 1).to(running.dtype), share)
 
 
-def _lay(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bytes (E, B, H, W, 3) as the first map, (B, E 3, H, W), of mean about 0 and deviation about 1."""
-    laid = images.permute(1, 2, 3, 0, 4).flatten(3).to(dtype)  # (B, H, W, E 3)
-    return ((laid - 127.5) / 64).permute(0, 3, 1, 2)
+def _to_map(images: Tensor, dtype: torch.dtype) -> Tensor:
+    """uint8 images (E, B, H, W, 3) as the first map, (B, E 3, H, W), with mean about 0 and deviation about 1."""
+    channels_last = images.permute(1, 2, 3, 0, 4).flatten(3).to(dtype)  # (B, H, W, E 3)
+    return ((channels_last - 127.5) / 64).permute(0, 3, 1, 2)
 
 
 def _rows(x: Tensor, replicas: int) -> Tensor:
-    """A map (B, E C, H, W) as rows of pixels, (E, B, H W, C)."""
+    """A map (B, E C, H, W) as one row per pixel, (E, B, H W, C)."""
     pixels = x.permute(0, 2, 3, 1).unflatten(3, (replicas, -1))  # (B, H, W, E, C)
     return pixels.permute(3, 0, 1, 2, 4).flatten(2, 3).contiguous()
