@@ -1,4 +1,4 @@
-"""The Gaussian CRF layer: what it promises to whoever puts it on a net."""
+"""GaussianCRF: scores, losses and gradients by definition, scaling, replicas, and input checks."""
 
 import warnings
 
@@ -26,7 +26,7 @@ def rows(x: Tensor) -> Tensor:
 
 
 def expected(unary: Tensor, embeddings: Tensor, a: Tensor, b: Tensor, ridge: float, **bound: object) -> Tensor:
-    """The long way: both parts multiplied, the embeddings then bounded, and the system solved as it stands."""
+    """By definition: multiply both parts, bound the embeddings, and solve the full system."""
     u, e = a[:, None, None] * rows(unary), b.sqrt()[:, None, None] * rows(embeddings)
     e = gaussian.bounded(e, ridge, **bound) if bound else e
     return gaussian.solve(u, e, ridge, method="dense").mT.reshape(unary.shape)
@@ -34,9 +34,9 @@ def expected(unary: Tensor, embeddings: Tensor, a: Tensor, b: Tensor, ridge: flo
 
 @pytest.mark.parametrize("method", [Fixed(2.0), Offline(3.0), Temperature(0.5)], ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("definite", ["bounded", "normalized", "raw"])
-def test_scores_are_those_of_scaled_and_bounded_potentials(method, definite: str) -> None:
+def test_scores_of_scaled_and_bounded_potentials(method, definite: str) -> None:
     crf = GaussianCRF(M, ridge=2.0, scaling=method, definite=definite, share=0.3, places=None)
-    for size in (0.001, 10.0):  # far below the bound, and far above
+    for size in (0.001, 10.0):  # far below and far above the bound
         embeddings = size * EMBEDDINGS
         norms = rows(UNARY).abs().mean((1, 2)), (rows(embeddings) @ rows(embeddings).mT).abs().mean((1, 2))
         a, b = (x.double().expand(2) for x in method.factors(method.state(), lambda norms=norms: norms))
@@ -45,15 +45,15 @@ def test_scores_are_those_of_scaled_and_bounded_potentials(method, definite: str
         torch.testing.assert_close(crf.scores(UNARY, embeddings), want, rtol=1e-5, atol=1e-9)
 
 
-def test_under_a_bound_the_system_is_definite_and_the_ratio_that_of_what_is_solved() -> None:
+def test_balance_is_measured_after_scaling_and_bound() -> None:
     crf = GaussianCRF(M, ridge=2.0, scaling=Fixed(3.0), share=0.3, places=None)
     bounded = gaussian.bounded(rows(100 * EMBEDDINGS), 2.0, 0.3)
     want = 3 * rows(UNARY).abs().mean((1, 2)) / gaussian.mean_abs(bounded)
     torch.testing.assert_close(crf.balance(UNARY, 100 * EMBEDDINGS), want.mean(), rtol=1e-5, atol=0)
 
 
-def test_a_pixel_follows_those_of_like_embedding() -> None:
-    """Two regions, unary scores that are right on average and wrong at every third pixel."""
+def test_pixels_with_similar_embeddings_get_the_same_label() -> None:
+    """Two regions with noisy unary scores."""
     truth = torch.zeros(20, 20, dtype=torch.int64)
     truth[:, 10:] = 1
     embeddings = torch.nn.functional.one_hot(truth, 2).permute(2, 0, 1).float()
@@ -64,7 +64,7 @@ def test_a_pixel_follows_those_of_like_embedding() -> None:
     assert bool((GaussianCRF(2, share=0.9999).decode(unary, embeddings) == truth).all())
 
 
-def test_the_loss_is_the_mean_over_counted_pixels_then_over_images() -> None:
+def test_the_loss_is_the_mean_over_labelled_pixels_then_over_images() -> None:
     crf = GaussianCRF(M)
     labels = LABELS.clone()
     labels[0, 1:] = -100
@@ -74,12 +74,12 @@ def test_the_loss_is_the_mean_over_counted_pixels_then_over_images() -> None:
     want = (picked[0, :1].mean() + picked[1].mean()) / 2
     torch.testing.assert_close(crf.loss(UNARY, EMBEDDINGS, labels), want)
     torch.testing.assert_close(crf(UNARY, EMBEDDINGS, labels), want)
-    labels[0] = -100  # such an image does not count
+    labels[0] = -100  # an image without labels is ignored
     torch.testing.assert_close(crf.loss(UNARY, EMBEDDINGS, labels), picked[1].mean())
     assert torch.equal(crf.decode(UNARY, EMBEDDINGS), log_p.argmax(1))
 
 
-def test_without_any_label_the_loss_is_0_and_its_gradient_too() -> None:
+def test_without_labels_loss_and_gradient_are_0() -> None:
     unary = UNARY.clone().requires_grad_()
     loss = GaussianCRF(M).loss(unary, EMBEDDINGS, torch.full((2, H, W), -100))
     loss.backward()
@@ -91,7 +91,7 @@ def test_without_any_label_the_loss_is_0_and_its_gradient_too() -> None:
 
 @pytest.mark.parametrize("definite", ["bounded", "normalized", "raw"])
 @pytest.mark.parametrize("method", [Fixed(2.0), Offline(1.0), Regularized(2.0, 0.1)], ids=lambda x: type(x).__name__)
-def test_the_gradient_of_the_loss_by_finite_differences(definite: str, method) -> None:
+def test_the_gradient_of_the_loss_against_finite_differences(definite: str, method) -> None:
     crf = GaussianCRF(2, definite=definite, share=0.6, learn_share=True, scaling=method, places=None).double()
     unary, embeddings = normal(2, 2, 2, 3).requires_grad_(), normal(2, 2, 2, 3, seed=3).requires_grad_()
     labels = LABELS[:, :2, :3] % 2
@@ -103,14 +103,14 @@ def test_the_gradient_of_the_loss_by_finite_differences(definite: str, method) -
     assert gradcheck(loss, (unary, embeddings, share))
 
 
-def test_the_penalty_is_added() -> None:
-    plain, penal = GaussianCRF(M), GaussianCRF(M, scaling=Regularized(alpha=5.0, weight=0.5), places=None)
+def test_the_penalty_of_the_scaling_method_is_added() -> None:
+    plain, penalised = GaussianCRF(M), GaussianCRF(M, scaling=Regularized(alpha=5.0, weight=0.5), places=None)
     ratio = rows(UNARY).abs().mean((1, 2)) / gaussian.mean_abs(rows(EMBEDDINGS))
     want = plain.loss(UNARY, EMBEDDINGS, LABELS) + (0.5 * (ratio - 5) ** 2).mean()
-    torch.testing.assert_close(penal.loss(UNARY, EMBEDDINGS, LABELS), want)
+    torch.testing.assert_close(penalised.loss(UNARY, EMBEDDINGS, LABELS), want)
 
 
-def test_replicas_are_a_leading_dimension_with_factors_of_their_own() -> None:
+def test_replicas_are_a_leading_dimension_with_separate_factors() -> None:
     unary, embeddings, labels = (torch.stack([x, x.flip(0)]) for x in (UNARY, EMBEDDINGS, LABELS))
     ridge, share, alpha = torch.tensor([1.0, 3.0]), torch.tensor([0.2, 0.7]), torch.tensor([1.0, 4.0])
     together = GaussianCRF(M, ridge, Offline(alpha), share=share, places=None)
@@ -123,7 +123,7 @@ def test_replicas_are_a_leading_dimension_with_factors_of_their_own() -> None:
     torch.testing.assert_close(together.loss(unary, embeddings, labels), torch.stack(losses).mean())
 
 
-def test_what_is_said_of_an_image_does_not_depend_on_its_batch_nor_on_chance() -> None:
+def test_scores_of_an_image_do_not_depend_on_its_batch() -> None:
     unary, embeddings = normal(3, M, 20, 20), normal(3, D, 20, 20, seed=1)
     crf = GaussianCRF(M, scaling=Offline(2.0), definite="raw", places=4)
     together = crf.scores(unary, embeddings)
@@ -132,14 +132,14 @@ def test_what_is_said_of_an_image_does_not_depend_on_its_batch_nor_on_chance() -
     torch.testing.assert_close(crf.scores(unary[2], embeddings[2]), together[2])
 
 
-def test_the_pairwise_norm_is_measured_on_a_grid_and_only_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pairwise_norm_is_measured_on_a_grid_and_only_if_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     exact, coarse = (GaussianCRF(M, definite="raw", places=places) for places in (None, 2))
     few = EMBEDDINGS[..., 1::2, 1::3]  # every second row of 5, every third column of 7
     want = UNARY.abs().mean((1, 2, 3)) / gaussian.mean_abs(few.flatten(-2).mT)
     torch.testing.assert_close(coarse.balance(UNARY, EMBEDDINGS), want.mean())
 
     def refuse(*_: object) -> None:
-        raise AssertionError("of order L^2, and nobody asked")
+        raise AssertionError("Fixed needs no norm, whose cost is of order L^2")
 
     monkeypatch.setattr("equipoise.energies.gaussian.mean_abs_of_embeddings", refuse)
     exact.loss(UNARY, EMBEDDINGS, LABELS)
@@ -164,7 +164,7 @@ def test_online_rebalancing_finds_the_best_factor_of_the_grid() -> None:
         GaussianCRF(M).rebalance(batches)
 
 
-def test_replicas_are_rebalanced_each_by_itself() -> None:
+def test_replicas_are_rebalanced_separately() -> None:
     unary, embeddings = normal(2, 4, M, H, W), normal(2, 4, D, H, W, seed=1)
     unary[1] *= 16
     labels = torch.where(torch.rand(2, 4, H, W) < 0.6, unary.argmax(2), torch.randint(M, (2, 4, H, W)))
@@ -193,21 +193,21 @@ def test_a_solver_that_does_not_converge_warns() -> None:
         GaussianCRF(M, method="cg").scores(UNARY, EMBEDDINGS)
 
 
-def test_checked_refuses_a_system_without_a_maximum() -> None:
+def test_checked_raises_for_an_indefinite_system() -> None:
     GaussianCRF(M, ridge=200.0, definite="checked").scores(UNARY, EMBEDDINGS)
     message = r"sigma_max\(A\^T A\) of embeddings\[0\] is .*, but must be below ridge, which is 1$"
     with pytest.raises(ValueError, match=message):
         GaussianCRF(M, definite="checked").scores(UNARY, EMBEDDINGS)
 
 
-def test_no_embeddings_at_all_leave_the_unary_scores() -> None:
+def test_zero_embeddings_leave_the_unary_scores() -> None:
     for definite in ("bounded", "normalized"):
         crf = GaussianCRF(M, ridge=2.0, definite=definite)
         torch.testing.assert_close(crf.scores(UNARY, 0 * EMBEDDINGS), UNARY / 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dtypes_and_memory_formats_of_nets(dtype: torch.dtype) -> None:
+def test_dtypes_and_memory_formats(dtype: torch.dtype) -> None:
     unary, embeddings = UNARY.to(dtype), EMBEDDINGS.to(dtype)
     crf = GaussianCRF(M)
     scores = crf.scores(unary, embeddings)
@@ -217,7 +217,7 @@ def test_dtypes_and_memory_formats_of_nets(dtype: torch.dtype) -> None:
     torch.testing.assert_close(crf.scores(*last), scores)
 
 
-def test_a_checkpoint_carries_share_and_ridge() -> None:
+def test_state_dict_has_share_and_ridge() -> None:
     crf = GaussianCRF(M, ridge=2.0, share=0.3, learn_share=True)
     other = GaussianCRF(M, learn_share=True)
     other.load_state_dict(crf.state_dict())
@@ -255,9 +255,9 @@ def test_bad_settings(change: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize(
     ("unary", "embeddings", "message"),
     [
-        (UNARY[:, :2], EMBEDDINGS, r"unary has shape \(2, 2, 5, 7\), but its third last size must be 3"),
-        (UNARY, EMBEDDINGS[..., 1:], r"embeddings has shape \(2, 4, 5, 6\), but must differ from that of unary"),
-        (UNARY, EMBEDDINGS[:1], r"embeddings has shape \(1, 4, 5, 7\), but must differ from that of unary"),
+        (UNARY[:, :2], EMBEDDINGS, r"unary has shape \(2, 2, 5, 7\), but its size in dimension -3 must be 3"),
+        (UNARY, EMBEDDINGS[..., 1:], r"embeddings has shape \(2, 4, 5, 6\), but unary \(2, 3, 5, 7\) needs the same"),
+        (UNARY, EMBEDDINGS[:1], r"embeddings has shape \(1, 4, 5, 7\), but unary \(2, 3, 5, 7\) needs the same"),
         (UNARY[..., :0], EMBEDDINGS[..., :0], r"unary must have shape \(\*batch, M, H, W\)"),
         (UNARY, EMBEDDINGS[:, :0], r"embeddings must have shape \(\*batch, D, H, W\)"),
         (UNARY[0, 0], EMBEDDINGS, r"unary must have shape \(\*batch, M, H, W\)"),
@@ -273,8 +273,8 @@ def test_bad_images(unary: Tensor, embeddings: Tensor, message: str) -> None:
         GaussianCRF(M, method="cg", validate=True).scores(unary, embeddings)
 
 
-def test_validation_looks_where_the_functions_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where looking means waiting."""
+def test_validate_reads_values_that_are_not_read_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where reading values waits for the device."""
     for module in ("solving", "definite", "problem"):
         monkeypatch.setattr(f"equipoise.gaussian.{module}.readable", lambda *_: False)
     unary = UNARY.clone()

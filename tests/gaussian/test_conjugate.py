@@ -1,4 +1,4 @@
-"""Conjugate gradients: each system by itself, any operator, and never a wrong answer without a word."""
+"""Conjugate gradients: separate stopping tests, any operator, and failures that are reported."""
 
 import warnings
 
@@ -16,8 +16,8 @@ def diagonal(x: Tensor, d: Tensor) -> Tensor:
     return d * x
 
 
-def test_each_system_stops_by_itself_and_stays_as_it_is() -> None:
-    """With k different eigenvalues, k steps; a system alone and one beside harder ones get the same answer."""
+def test_each_system_has_its_own_stopping_test() -> None:
+    """k different eigenvalues take k steps, and the solution is the same alone and in a batch with harder systems."""
     d = torch.ones(3, 6, 1, dtype=torch.float64)
     d[1, :3] = 2.0
     d[2] = torch.arange(1.0, 7.0)[:, None]
@@ -32,8 +32,8 @@ def test_each_system_stops_by_itself_and_stays_as_it_is() -> None:
         assert torch.equal(alone.solution, together.solution[n])
 
 
-def test_the_potts_operator_takes_at_most_two_steps_a_dimension_and_one() -> None:
-    """Its eigenvalues are ridge and, for each of the D of A^T A, one for the mean and one for the deviations."""
+def test_the_potts_operator_takes_at_most_2d_plus_1_steps() -> None:
+    """It has 2 D + 1 different eigenvalues: ridge, and two for each eigenvalue of A^T A."""
     generator = torch.Generator().manual_seed(0)
     unary = torch.randn(4, 100, 3, dtype=torch.float64, generator=generator)
     embeddings = torch.randn(4, 100, 5, dtype=torch.float64, generator=generator)
@@ -44,8 +44,8 @@ def test_the_potts_operator_takes_at_most_two_steps_a_dimension_and_one() -> Non
 
 
 @given(st.sampled_from([torch.float32, torch.float64]), st.floats(1e-30, 1.0), st.integers(0, 100))
-def test_going_on_after_convergence_never_gives_nan(dtype: torch.dtype, tolerance: float, seed: int) -> None:
-    """Down to tolerances that rounding cannot reach: then it stops, says so, and its answer is as good as can be."""
+def test_tolerances_that_cannot_be_reached_do_not_give_nan(dtype: torch.dtype, tolerance: float, seed: int) -> None:
+    """The iteration then stops early with converged False, and the solution is accurate up to rounding."""
     generator = torch.Generator().manual_seed(seed)
     rhs = torch.randn(2, 5, 2, dtype=dtype, generator=generator)
     rhs[0] = 0
@@ -60,8 +60,8 @@ def test_going_on_after_convergence_never_gives_nan(dtype: torch.dtype, toleranc
     assert int(found.iterations.max()) < 300
 
 
-def test_the_residual_that_counts_is_the_true_one() -> None:
-    """In float32, at condition 1e4, what the recurrence carries along gets far below what b - K s is."""
+def test_the_residual_is_that_of_the_solution() -> None:
+    """In float32 at condition number 1e4, the residual of the recurrence becomes far smaller than b - K s."""
     d = torch.logspace(0, 4, 200)[:, None]
     rhs = torch.randn(200, 1, generator=torch.Generator().manual_seed(0))
     found = gaussian.cg(diagonal, rhs, (d,), tolerance=1e-6, max_iterations=5000)
@@ -70,7 +70,7 @@ def test_the_residual_that_counts_is_the_true_one() -> None:
     assert bool(found.converged) == (float(found.residual) <= 1e-6)
 
 
-def test_what_does_not_converge_says_so() -> None:
+def test_converged_is_false_for_too_few_steps_or_an_indefinite_operator() -> None:
     generator = torch.Generator().manual_seed(0)
     unary = torch.randn(2, 50, 2, dtype=torch.float64, generator=generator)
     embeddings = torch.randn(2, 50, 4, dtype=torch.float64, generator=generator)
@@ -85,7 +85,7 @@ def test_what_does_not_converge_says_so() -> None:
     assert bool(indefinite.solution.isfinite().all())
 
 
-def test_solve_warns_where_cg_fails_forwards_or_backwards() -> None:
+def test_solve_warns_if_the_forward_or_backward_solve_fails() -> None:
     generator = torch.Generator().manual_seed(0)
     unary = torch.randn(50, 2, generator=generator).requires_grad_()
     embeddings = torch.randn(50, 4, generator=generator)
@@ -100,7 +100,7 @@ def test_solve_warns_where_cg_fails_forwards_or_backwards() -> None:
 
 
 def grid(x: Tensor, strength: Tensor) -> Tensor:
-    """Local connectivity: each pixel of a 4 x 5 grid is drawn to its neighbours with strengths of its own."""
+    """Local connectivity: each edge of a 4 x 5 grid of pixels has its own strength."""
     image = x.unflatten(-2, (4, 5))
     right = strength[0, :, :-1, None] * (image[..., :, :-1, :] - image[..., :, 1:, :])
     down = strength[1, :-1, :, None] * (image[..., :-1, :, :] - image[..., 1:, :, :])
@@ -111,17 +111,17 @@ def grid(x: Tensor, strength: Tensor) -> Tensor:
 
 
 def classes(x: Tensor, embeddings: Tensor, ridge: Tensor) -> Tensor:
-    """Embeddings of each class, (L, M, D): labels j and k of two pixels meet as a_j . b_k."""
+    """One embedding per class, (L, M, D): labels j and k of two pixels are coupled by a_j . b_k."""
     return torch.einsum("imd,d->im", embeddings, torch.einsum("jnd,...jn->d", embeddings, x)) + ridge * x
 
 
-def written_out(operator, size: tuple[int, int]) -> Tensor:
+def full_matrix(operator, size: tuple[int, int]) -> Tensor:
     eye = torch.eye(size[0] * size[1], dtype=torch.float64)
     return torch.stack([operator(column.reshape(size)).flatten() for column in eye], 1)
 
 
 @pytest.mark.parametrize("kind", ["grid", "classes"])
-def test_another_operator_can_be_plugged_in(kind: str) -> None:
+def test_other_operators(kind: str) -> None:
     generator = torch.Generator().manual_seed(0)
     rhs = torch.randn(20, 2, dtype=torch.float64, generator=generator, requires_grad=True)
     if kind == "grid":
@@ -133,7 +133,7 @@ def test_another_operator_can_be_plugged_in(kind: str) -> None:
         embeddings = torch.randn(20, 2, 3, dtype=torch.float64, generator=generator, requires_grad=True)
         operator, parameters = classes, (embeddings, torch.tensor(2.0, dtype=torch.float64, requires_grad=True))
     found = gaussian.cg(operator, rhs, parameters, tolerance=1e-13)
-    matrix = written_out(lambda x: operator(x, *parameters), (20, 2))
+    matrix = full_matrix(lambda x: operator(x, *parameters), (20, 2))
     torch.testing.assert_close(matrix, matrix.T)
     want = torch.cholesky_solve(rhs.flatten()[:, None], torch.linalg.cholesky(matrix)).reshape(20, 2)
     torch.testing.assert_close(found.solution, want)
@@ -142,7 +142,7 @@ def test_another_operator_can_be_plugged_in(kind: str) -> None:
     torch.testing.assert_close(got, torch.autograd.grad(want, (rhs, *parameters), weight))
 
 
-def test_derivatives_of_any_operator_to_second_order() -> None:
+def test_first_and_second_derivatives_of_another_operator() -> None:
     generator = torch.Generator().manual_seed(0)
     rhs = torch.randn(2, 20, 1, dtype=torch.float64, generator=generator, requires_grad=True)
     strength = torch.rand(2, 4, 5, dtype=torch.float64, generator=generator, requires_grad=True)
@@ -154,7 +154,7 @@ def test_derivatives_of_any_operator_to_second_order() -> None:
     assert gradgradcheck(function, (rhs, strength), fast_mode=True)
 
 
-def test_only_parameters_that_want_a_gradient_get_one() -> None:
+def test_only_parameters_that_require_a_gradient_get_one() -> None:
     d = torch.full((3, 1), 2.0)
     scale = torch.tensor(3.0, requires_grad=True)
     found = gaussian.cg(lambda x, d, s: s * d * x, torch.ones(3, 1), (d, scale))
@@ -164,11 +164,11 @@ def test_only_parameters_that_want_a_gradient_get_one() -> None:
     assert float(scale.grad) == pytest.approx(-3 / (2 * 9))
 
 
-def test_bad_questions() -> None:
+def test_bad_arguments() -> None:
     hidden = torch.ones(3, 1, requires_grad=True)
     with pytest.raises(ValueError, match="pass it in parameters"):
         gaussian.cg(lambda x: hidden * x, torch.ones(3, 1))
-    with pytest.raises(ValueError, match=r"made torch.float32 of \(1, 3\) from torch.float32 of \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"returned torch.float32 of \(1, 3\) for torch.float32 of \(3, 1\)"):
         gaussian.cg(lambda x: x.mT, torch.ones(3, 1))
     with pytest.raises(ValueError, match=r"shape \(\*batch, L, M\), got torch.int64 of \(3, 1\)"):
         gaussian.cg(lambda x: x, torch.ones(3, 1, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""When the system has a maximum, and that bounded embeddings always give it one."""
+"""When the energy has a maximum, and that bounded embeddings always give it one."""
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_the_condition_for_any_number_of_labels(m: int) -> None:
-    """By the eigenvalues of the matrix written out: ridge > sigma_max decides for every M but 1."""
+def test_definite_exactly_if_ridge_exceeds_sigma_max(m: int) -> None:
+    """By the eigenvalues of the full matrix, for any number of labels; with one label always."""
     embeddings = normal(7, 3)
     sigma = gaussian.sigma_max(embeddings)
     for ridge in (0.99 * sigma, 1.01 * sigma):
@@ -28,7 +28,7 @@ def test_the_condition_for_any_number_of_labels(m: int) -> None:
 
 
 @given(st.integers(1, 12), st.integers(1, 9), st.integers(-150, 150), st.integers(0, 2**31))
-def test_the_bound_is_above_sigma_max_by_next_to_nothing(length: int, d: int, exponent: int, seed: int) -> None:
+def test_the_bound_is_tight(length: int, d: int, exponent: int, seed: int) -> None:
     embeddings = normal(length, d, seed=seed) * 2.0**exponent
     sigma = torch.linalg.matrix_norm(embeddings, 2) ** 2
     bound = gaussian.spectral_bound(embeddings)
@@ -55,15 +55,15 @@ def test_bounded_embeddings_make_any_system_definite(
     before, after = gaussian.sigma_max(embeddings), gaussian.sigma_max(bounded)
     assert bool((after <= limit).all())
     assert torch.equal(bounded[before * d**SLACK < share * ridge], embeddings[before * d**SLACK < share * ridge])
-    filled = gaussian.sigma_max(gaussian.bounded(embeddings, ridge, share, grow=True))
-    assert bool((filled <= limit).all())
-    assert bool((filled >= share * ridge * d**-SLACK * (1 - 4 * torch.finfo(dtype).eps)).all())
+    grown = gaussian.sigma_max(gaussian.bounded(embeddings, ridge, share, grow=True))
+    assert bool((grown <= limit).all())
+    assert bool((grown >= share * ridge * d**-SLACK * (1 - 4 * torch.finfo(dtype).eps)).all())
     if dtype == torch.float64:
         gaussian.check(bounded, ridge)
         assert bool((torch.linalg.eigvalsh(dense.matrix(bounded, 3, torch.tensor(ridge))) > 0).all())
 
 
-def test_share_and_ridge_may_differ_between_examples_and_lengths_count() -> None:
+def test_share_and_ridge_per_example_and_lengths() -> None:
     embeddings = 10 * normal(2, 6, 3)
     embeddings[1, 4:] = torch.nan
     ridge, share = torch.tensor([1.0, 5.0]), torch.tensor([0.5, 0.2])
@@ -90,30 +90,30 @@ def test_derivatives() -> None:
         assert gradgradcheck(bounded, (embeddings, ridge, share))
 
 
-def test_the_gradient_lies_in_memory_as_the_embeddings_do() -> None:
+def test_the_gradient_has_the_memory_layout_of_the_embeddings() -> None:
     for embeddings in (normal(2, 5, 3), normal(2, 3, 5).mT):
         embeddings.requires_grad_()
         gradient = torch.autograd.grad(gaussian.spectral_bound(embeddings).sum(), embeddings)[0]
         assert gradient.stride() == embeddings.stride()
 
 
-def test_where_eigenvalues_meet_the_gradient_is_continuous() -> None:
-    """That of sigma_max jumps from one eigenvector to another; that of the bound treats them alike."""
-    alike = torch.eye(3, dtype=torch.float64)
+def test_the_gradient_is_continuous_where_eigenvalues_are_equal() -> None:
+    """The gradient of sigma_max jumps from one eigenvector to another there."""
+    equal = torch.eye(3, dtype=torch.float64)
 
     def gradient(x: Tensor) -> Tensor:
         x = x.clone().requires_grad_()
         return torch.autograd.grad(gaussian.spectral_bound(x), x)[0]
 
-    at_meeting = gradient(alike)
-    torch.testing.assert_close(at_meeting, 2 / 3 * 3**SLACK * alike)
+    at_equal = gradient(equal)
+    torch.testing.assert_close(at_equal, 2 / 3 * 3**SLACK * equal)
     for n in range(3):
-        near = alike.clone()
+        near = equal.clone()
         near[n, n] += 1e-6
-        torch.testing.assert_close(gradient(near), at_meeting, rtol=0, atol=2e-3)
+        torch.testing.assert_close(gradient(near), at_equal, rtol=0, atol=2e-3)
 
 
-def test_embeddings_of_zero_stay_and_have_a_finite_gradient() -> None:
+def test_zero_embeddings_stay_zero_and_have_a_finite_gradient() -> None:
     zero = torch.zeros(4, 2, requires_grad=True)
     for grow in (False, True):
         out = gaussian.bounded(zero, 1.0, grow=grow)
@@ -122,7 +122,7 @@ def test_embeddings_of_zero_stay_and_have_a_finite_gradient() -> None:
         assert bool(gradient.isfinite().all())
 
 
-def test_the_check_raises_with_both_numbers() -> None:
+def test_check_raises_with_sigma_max_and_ridge() -> None:
     embeddings = torch.stack([torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [4.0]])])
     gaussian.check(embeddings, 26.0)
     gaussian.check(embeddings, torch.tensor([6.0, 26.0]))
@@ -137,7 +137,7 @@ def test_the_check_raises_with_both_numbers() -> None:
 
 
 @pytest.mark.parametrize("function", [gaussian.sigma_max, gaussian.spectral_bound])
-def test_embeddings_that_are_no_numbers_or_overflow(function) -> None:
+def test_embeddings_that_are_infinite_or_overflow(function) -> None:
     with pytest.raises(ValueError, match=r"embeddings\[1, 0\] is inf: it must be finite"):
         function(torch.tensor([[1.0], [torch.inf]]))
     with pytest.raises(ValueError, match=r"embeddings are too large for torch.float32: A\^T A overflows"):
@@ -145,6 +145,6 @@ def test_embeddings_that_are_no_numbers_or_overflow(function) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, torch.tensor([0.5, 1.5]), float("nan")])
-def test_a_share_is_between_0_and_1(share: float | Tensor) -> None:
+def test_share_must_be_between_0_and_1(share: float | Tensor) -> None:
     with pytest.raises(ValueError, match="share must be above 0 and below 1"):
         gaussian.bounded(torch.ones(2, 3, 1), 1.0, share)

@@ -1,4 +1,4 @@
-"""Bad input: one line that says what was wrong with which argument."""
+"""Bad input: a one-line error that names the argument and the problem."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_sizes(unary: Tensor, embeddings: Tensor, message: str) -> None:
         gaussian.solve(unary, embeddings, 1.0)
 
 
-def test_kinds() -> None:
+def test_types_and_options() -> None:
     with pytest.raises(TypeError, match="unary must be a tensor, got list"):
         gaussian.solve([[1.0]], EMBEDDINGS, 1.0)
     with pytest.raises(TypeError, match=r"embeddings must have a floating-point dtype, got torch.int64"):
@@ -60,7 +60,7 @@ def test_kinds() -> None:
 
 @METHODS
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_a_number_that_is_none_is_found(method: str, value: float) -> None:
+def test_values_that_are_not_finite_are_located(method: str, value: float) -> None:
     for name, n in (("unary", 0), ("embeddings", 1)):
         inputs = [UNARY.clone(), EMBEDDINGS.clone()]
         inputs[n][1, 4, 2] = value
@@ -68,7 +68,7 @@ def test_a_number_that_is_none_is_found(method: str, value: float) -> None:
             gaussian.solve(*inputs, 100.0, method=method)
 
 
-def test_one_bad_image_is_found_in_direct_even_where_embeddings_are_zero() -> None:
+def test_nan_is_located_even_if_all_embeddings_are_zero() -> None:
     unary, embeddings = UNARY.clone(), torch.zeros(2, 6, 4)
     unary[0, 0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"unary\[0, 0, 0\] is nan"):
@@ -79,18 +79,18 @@ def test_one_bad_image_is_found_in_direct_even_where_embeddings_are_zero() -> No
 def test_a_singular_system_is_an_error(method: str) -> None:
     one, two = torch.tensor([[3.0], [4.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])  # 25; 1 and 3
     for embeddings, ridge in ((one, 25.0), (two, 3.0), (two, 1.0)):
-        with pytest.raises(ValueError, match="ridge is, up to rounding, an eigenvalue of A"):
+        with pytest.raises(ValueError, match="singular: ridge equals an eigenvalue of A"):
             gaussian.solve(torch.ones(len(embeddings), 2).triu(), embeddings, ridge, method=method)
 
 
-def test_overflow_is_named() -> None:
+def test_overflow() -> None:
     with pytest.raises(ValueError, match=r"too large for torch.float32: A\^T A overflows"):
         gaussian.solve(UNARY, 1e30 * EMBEDDINGS, 1.0)
     with pytest.raises(ValueError, match=r"too large for torch.float32: A\^T U overflows"):
         gaussian.solve(1e30 * UNARY, 1e15 * EMBEDDINGS, 1.0)
 
 
-def test_more_dimensions_than_pixels_is_no_error() -> None:
+def test_more_dimensions_than_pixels() -> None:
     unary, embeddings = torch.randn(1, 2).double(), torch.randn(1, 9).double()
     scores = gaussian.solve(unary, embeddings, 100.0)
     torch.testing.assert_close(gaussian.potts(scores, embeddings, 100.0), unary)

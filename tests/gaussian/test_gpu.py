@@ -1,35 +1,30 @@
-"""The Triton kernels against plain torch: compiled where there is a GPU, else in Triton's interpreter."""
+"""Each Triton kernel against plain torch, and whole solves on a GPU in half precision."""
 
-import importlib
 import os
 from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
 import torch
+from gaussian.triton_backend import DEVICE, INTERPRET, gpu
 from torch import Tensor
 
 from equipoise import gaussian
 from equipoise.gaussian import passes, systems
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
-with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
-    pytest.importorskip("triton", reason="the GPU kernels are written in Triton, which is not installed")
-    gpu = importlib.import_module("equipoise.gaussian.gpu.backend")
-
+pytestmark = pytest.mark.skipif(gpu is None, reason="needs Triton")
 SIZES = [(2, 300, 5, 2), (1, 7, 16, 3), (3, 40, 40, 17), (0, 5, 3, 2)]  # images, pixels, dimensions, labels
 
 
 @pytest.fixture(autouse=True)
-def interpreted() -> Iterator[None]:
+def _interpreted() -> Iterator[None]:
     with patch.dict(os.environ, INTERPRET):
         yield
 
 
-def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, first: bool = False) -> Tensor:
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, channels_first: bool = False) -> Tensor:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
-    return x.mT.contiguous().mT if first else x
+    return x.mT.contiguous().mT if channels_first else x
 
 
 def close(got: Tensor, want: Tensor) -> None:
@@ -39,19 +34,19 @@ def close(got: Tensor, want: Tensor) -> None:
     assert (got.double() - want.double()).norm() <= limit * want.double().norm()
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["channels last", "channels first"])
+@pytest.mark.parametrize("channels_first", [False, True], ids=["channels last", "channels first"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_every_pass_equals_the_specification(size: tuple[int, ...], dtype: torch.dtype, first: bool) -> None:
+def test_passes(size: tuple[int, ...], dtype: torch.dtype, channels_first: bool) -> None:
     count, length, d, m = size
     a, x = (
-        normal(count, length, d, dtype=dtype, first=first),
-        normal(count, length, m, seed=1, dtype=dtype, first=first),
+        normal(count, length, d, dtype=dtype, channels_first=channels_first),
+        normal(count, length, m, seed=1, dtype=dtype, channels_first=channels_first),
     )
-    g, s = normal(count, length, m, seed=2), normal(count, length, m, seed=3, first=not first)
+    g, s = normal(count, length, m, seed=2), normal(count, length, m, seed=3, channels_first=not channels_first)
     c, e = normal(count, m, d, seed=4), normal(count, m, d, seed=5)
     ridge = 1 + torch.rand(count, device=DEVICE)
-    if DEVICE != "cpu" or dtype != torch.bfloat16:  # whose bits the interpreter multiplies as integers
+    if DEVICE != "cpu" or dtype != torch.bfloat16:  # the interpreter multiplies bfloat16 as integers
         for got, want in zip(gpu.moments(x, a, gram=True), passes.moments(x, a), strict=True):
             close(got.sum(1), want)
         close(gpu.gram(a), passes.gram(a))
@@ -64,18 +59,7 @@ def test_every_pass_equals_the_specification(size: tuple[int, ...], dtype: torch
     assert got[1].stride() == a.stride()
 
 
-@pytest.mark.parametrize("n", range(3))
-def test_gradients_that_nobody_wants_are_not_made(n: int) -> None:
-    a, x, c = normal(1, 20, 3), normal(1, 20, 2, seed=1), normal(1, 2, 3, seed=2)
-    wanted = tuple(k == n for k in range(3))
-    args = x, c, x, c, a, torch.ones(1, device=DEVICE), torch.float32, wanted
-    for ours, theirs in zip(gpu.spread(*args), passes.spread(*args), strict=True):
-        assert (ours is None) == (theirs is None)
-        if theirs is not None:
-            close(ours, theirs)
-
-
-def test_long_images_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_over_long_images_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "PROGRAMS", 6)
     a, x = normal(2, 700, 4), normal(2, 700, 2, seed=1)
     for got, want in zip(gpu.moments(x, a, gram=True), passes.moments(x, a), strict=True):
@@ -85,14 +69,14 @@ def test_long_images_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("size", [(3, 5, 2), (2, 32, 4), (1, 20, 21), (2, 40, 3), (0, 5, 2)], ids=str)
-@pytest.mark.parametrize("below", [False, True], ids=["definite", "indefinite"])
-def test_the_small_systems(size: tuple[int, ...], below: bool) -> None:
-    """An inverse times its matrix is one, up to what adding up the parts in float32 may lose."""
+@pytest.mark.parametrize("indefinite", [False, True], ids=["definite", "indefinite"])
+def test_small_systems(size: tuple[int, ...], indefinite: bool) -> None:
+    """The inverse times the matrix is the identity, up to the rounding of float32 sums."""
     count, d, m = size
     roots, products = normal(count, 3, 2 * d, d), normal(count, 3, m, d, seed=1)
     squares = roots.mT @ roots
     whole = squares.double().sum(1)
-    ridge = (torch.linalg.eigvalsh(whole)[:, -1] * (0.6 if below else 1.5)).float()
+    ridge = (torch.linalg.eigvalsh(whole)[:, -1] * (0.6 if indefinite else 1.5)).float()
     inverses = gpu.invert(squares, ridge, m)
     eye = torch.eye(d, dtype=torch.float64, device=DEVICE)
     for inverse, factor in zip(inverses.unbind(1), (-1, m - 1), strict=True):
@@ -101,8 +85,8 @@ def test_the_small_systems(size: tuple[int, ...], below: bool) -> None:
     close(gpu.coefficients(products, inverses), systems.coefficients(products.double().sum(1), inverses).float())
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered in divide:RuntimeWarning")  # of numpy, in the interpreter
-def test_a_singular_system_gives_nan() -> None:
+@pytest.mark.filterwarnings("ignore:.*encountered in divide:RuntimeWarning")  # numpy, in the interpreter
+def test_the_inverse_of_a_singular_matrix_is_nan() -> None:
     squares = torch.diag_embed(torch.tensor([[1.0, 3.0], [1.0, 4.0]], device=DEVICE))[:, None]
     inverses = gpu.invert(squares, torch.full((2,), 3.0, device=DEVICE), 2)
     assert bool(inverses[0, 0].isnan().all())
@@ -110,30 +94,10 @@ def test_a_singular_system_gives_nan() -> None:
     assert bool(inverses[1].isfinite().all())
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("first", [False, True], ids=["channels last", "channels first"])
-def test_a_whole_solve_and_its_gradients(first: bool, m: int) -> None:
-    a, u, g = (normal(2, 1100, n, seed=n, first=first) for n in (6, m, m))
-    ridge = 2 * torch.linalg.eigvalsh(passes.gram(a))[:, -1]
-    found, want = gpu.solve(u, a, ridge), passes.solve(u, a, ridge)
-    for got, right in zip(found[:2], want[:2], strict=True):
-        close(got, right)
-    rest = a, ridge, torch.float32, (True, True, True)
-    for got, right in zip(gpu.solve_gradients(g, *found, *rest), passes.solve_gradients(g, *want, *rest), strict=True):
-        assert (got - right).norm() <= 2e-5 * right.norm()  # of ridge, the sum of a million terms that cancel
-
-
-def test_a_gradient_that_autograd_expanded_is_read_where_it_is() -> None:
-    a, ones = normal(2, 30, 3), torch.ones((), device=DEVICE).expand(2, 30, 2)
-    close(gpu.moments(ones, a, gram=False)[1].sum(1), passes.contract(ones, a))
-    c = normal(2, 2, 3)
-    close(gpu.expand(ones, c, a, torch.ones(2, device=DEVICE)), passes.expand(ones, c, a, torch.ones(2, device=DEVICE)))
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_solve_on_the_device_equals_float64(dtype: torch.dtype) -> None:
+def test_a_solve_on_a_gpu_equals_float64(dtype: torch.dtype) -> None:
     a, u = normal(2, 5000, 16, dtype=dtype).requires_grad_(), normal(2, 5000, 3, seed=1, dtype=dtype).requires_grad_()
     ridge = 2 * gaussian.spectral_bound(a)
     scores = gaussian.solve(u, a, ridge)

@@ -1,4 +1,4 @@
-"""||W|| against the matrix written out, in value, gradient and memory, and the sample's promise about its error."""
+"""||W|| against the full matrix, in value, gradient and memory, and the error of the random sample."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("batch", [(), (3,), (2, 2), (0,)])
-def test_it_is_the_mean_of_the_matrix_written_out(batch: tuple[int, ...]) -> None:
+def test_mean_abs_equals_the_mean_over_the_full_matrix(batch: tuple[int, ...]) -> None:
     embeddings = normal(*batch, 70, 3).requires_grad_()
     want = (embeddings @ embeddings.mT).abs().mean((-2, -1))
     torch.testing.assert_close(gaussian.mean_abs(embeddings.detach()), want.detach())
@@ -33,7 +33,7 @@ def test_it_is_the_mean_of_the_matrix_written_out(batch: tuple[int, ...]) -> Non
 
 
 @pytest.mark.usefixtures("tiles")
-def test_positions_beyond_the_length_do_not_count() -> None:
+def test_positions_beyond_the_length_are_ignored() -> None:
     embeddings = normal(2, 40, 3)
     embeddings[1, 7:] = torch.nan
     got = gaussian.mean_abs(embeddings, torch.tensor([40, 7]))
@@ -41,14 +41,14 @@ def test_positions_beyond_the_length_do_not_count() -> None:
     torch.testing.assert_close(got[1], gaussian.mean_abs(embeddings[1, :7]))
 
 
-def test_derivatives_to_second_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_and_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(norms.TILE, "cpu", 1)  # tiles of 32: the last has 1 row
     embeddings = normal(33, 2).requires_grad_()
     assert gradcheck(gaussian.mean_abs, embeddings, fast_mode=True)
     assert gradgradcheck(gaussian.mean_abs, embeddings, fast_mode=True)
 
 
-def test_under_a_function_transform_the_gradient_is_made_when_asked_for() -> None:
+def test_func_grad() -> None:
     embeddings = normal(20, 2)
     leaf = embeddings.clone().requires_grad_()
     want = torch.autograd.grad(gaussian.mean_abs(leaf), leaf)[0]
@@ -56,7 +56,7 @@ def test_under_a_function_transform_the_gradient_is_made_when_asked_for() -> Non
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_low_precision_is_added_up_in_float32(dtype: torch.dtype) -> None:
+def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
     embeddings = normal(300, 4, dtype=dtype).requires_grad_()
     exact = embeddings.detach().double().requires_grad_()
     got, want = gaussian.mean_abs(embeddings), gaussian.mean_abs(exact)
@@ -68,8 +68,8 @@ def test_low_precision_is_added_up_in_float32(dtype: torch.dtype) -> None:
     assert (gradient - right).norm() < torch.finfo(dtype).eps * 4 * right.norm()
 
 
-def test_no_tensor_of_size_l_squared_is_made() -> None:
-    """L = 16,384: the matrix would have 268 million entries; tiles have a million."""
+def test_no_tensor_has_l_squared_entries() -> None:
+    """At L = 2048 the matrix would have 4 million entries; a tile has one million."""
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -86,14 +86,14 @@ def test_no_tensor_of_size_l_squared_is_made() -> None:
     assert largest <= norms.TILE["cpu"] < 2048**2
 
 
-def test_the_sample_is_unbiased_and_its_error_is_what_it_says() -> None:
+def test_the_sample_is_unbiased_and_its_standard_error_is_right() -> None:
     embeddings = normal(3, 50, 4) * torch.tensor([1.0, 5.0, 0.1])[:, None, None]
     exact = gaussian.mean_abs(embeddings)
     generator = torch.Generator().manual_seed(0)
     found = [gaussian.sampled_mean_abs(embeddings, pairs=200, generator=generator) for _ in range(400)]
     values, errors = torch.stack([x.value for x in found]), torch.stack([x.error for x in found])
     off = (values - exact) / errors
-    assert bool((off.mean(0).abs() < 4 / 400**0.5).all())  # the mean of 400 such has deviation 1/20
+    assert bool((off.mean(0).abs() < 4 / 400**0.5).all())  # the mean of 400 values has standard deviation 1/20
     torch.testing.assert_close(off.std(0), torch.ones(3, dtype=torch.float64), rtol=0, atol=0.15)
 
 
@@ -106,7 +106,7 @@ def test_the_gradient_of_the_sample_is_unbiased() -> None:
     assert (got - want).norm() < 0.02 * want.norm()
 
 
-def test_the_sample_stays_within_the_length_and_does_not_depend_on_the_batch() -> None:
+def test_the_sample_respects_lengths_and_does_not_depend_on_the_batch() -> None:
     embeddings = normal(3, 30, 4)
     lengths = torch.tensor([30, 2, 11])
     embeddings[1, 2:] = torch.nan

@@ -1,4 +1,4 @@
-"""Peers that know nothing of us give the same scores, and the benchmark that puts us beside them says what it saw."""
+"""Other libraries give the same scores, and the benchmark reports all measured columns."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from equipoise import gaussian
+from equipoise.gaussian import dense
 from equipoise.lab.bench import gaussian as bench
 from equipoise.lab.bench.gaussian_peers import PEERS, Size, answer, importable, low_rank, question
 
@@ -25,9 +26,9 @@ def test_linear_operator_agrees(m: int) -> None:
 
 
 @pytest.mark.parametrize("name", importable())
-def test_every_peer_answers_the_question(name: str) -> None:
+def test_every_peer_gives_the_same_solution(name: str) -> None:
     asked = question(Size(2, 6, 3, 2), "cpu")
-    matrix = gaussian.dense.matrix(asked.embeddings.double(), 2, torch.full((2,), asked.ridge, dtype=torch.float64))
+    matrix = dense.matrix(asked.embeddings.double(), 2, torch.full((2,), asked.ridge, dtype=torch.float64))
     solved = torch.cholesky_solve(asked.unary.double().flatten(1)[..., None], torch.linalg.cholesky(matrix))
     want = solved.reshape(asked.unary.shape)
     torch.testing.assert_close(PEERS[name][1](asked).double(), want, rtol=1e-4, atol=1e-5)
@@ -35,7 +36,7 @@ def test_every_peer_answers_the_question(name: str) -> None:
     torch.testing.assert_close(answer(name, asked), gradients, rtol=1e-3, atol=1e-4)
 
 
-def test_the_report_has_a_row_for_every_peer_and_a_column_for_what_was_measured(
+def test_the_report_has_a_row_per_peer_and_a_column_per_measurement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench, "SIZES", (Size(1, 6, 3, 2), Size(1, 6, 3, 2, share=0.9)))

@@ -1,4 +1,4 @@
-"""The three solvers against a dense float64 solve by numpy, which knows nothing of the structure of W."""
+"""The three solvers against a dense float64 solve by numpy, which does not use the structure of W."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ METHODS = ["direct", "cg", "dense"]
 
 
 def truth(unary: Tensor, embeddings: Tensor, ridge: float) -> np.ndarray:
-    """s of one image: labels outermost, as the paper stacks them, and W written out block by block."""
+    """s of one image, with W built block by block, labels outermost as in the paper."""
     length, m = unary.shape
     a = embeddings.detach().double().numpy()
     w = np.zeros((m * length, m * length))
@@ -35,7 +35,7 @@ def make(*sizes: int, d: int, m: int, seed: int = 0, dtype: torch.dtype = torch.
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 21])
 @pytest.mark.parametrize("method", METHODS)
-def test_all_methods_solve_the_papers_system_with_ragged_lengths_and_a_ridge_an_image(method: str, m: int) -> None:
+def test_all_methods_solve_the_system_with_lengths_and_one_ridge_per_image(method: str, m: int) -> None:
     unary, embeddings = make(3, 9, d=4, m=m)
     lengths, ridge = torch.tensor([9, 1, 6]), torch.tensor([60.0, 40.0, 90.0])
     unary[1, 1:], embeddings[2, 6:] = torch.nan, torch.inf  # beyond the length
@@ -48,7 +48,7 @@ def test_all_methods_solve_the_papers_system_with_ragged_lengths_and_a_ridge_an_
 
 @pytest.mark.parametrize("method", ["direct", "dense"])
 @pytest.mark.parametrize("m", [2, 5])
-def test_the_raw_form_is_solved_where_the_system_is_indefinite(method: str, m: int) -> None:
+def test_indefinite_systems(method: str, m: int) -> None:
     unary, embeddings = make(8, d=3, m=m)
     ridge = 1.0
     assert gaussian.sigma_max(embeddings) > ridge
@@ -58,8 +58,8 @@ def test_the_raw_form_is_solved_where_the_system_is_indefinite(method: str, m: i
 
 @pytest.mark.parametrize("m", [2, 3])
 @pytest.mark.parametrize(("method", "gap"), [("direct", 1e-6), ("direct", 1e-7), ("dense", 1e-6)])
-def test_near_a_singular_system_float64_keeps_its_digits(method: str, gap: float, m: int) -> None:
-    """Squaring the matrix would by itself lose twice the digits that its condition number takes."""
+def test_float64_precision_near_a_singular_system(method: str, gap: float, m: int) -> None:
+    """Squaring the matrix alone would lose twice as many digits as the condition number explains."""
     unary, embeddings = make(8, d=3, m=m)
     ridge = float(gaussian.sigma_max(embeddings)) * (1 - gap)
     want = torch.from_numpy(truth(unary, embeddings, ridge))
@@ -69,7 +69,7 @@ def test_near_a_singular_system_float64_keeps_its_digits(method: str, gap: float
 @given(
     st.sampled_from([(), (1,), (0,), (2, 3)]), st.integers(1, 6), st.integers(1, 8), st.integers(1, 4), st.integers()
 )
-def test_what_direct_gives_solves_the_system(batch: tuple[int, ...], length: int, d: int, m: int, seed: int) -> None:
+def test_direct_solves_the_system(batch: tuple[int, ...], length: int, d: int, m: int, seed: int) -> None:
     """Any leading dimensions, and more embedding dimensions than pixels."""
     unary, embeddings = make(*batch, length, d=d, m=m, seed=seed % 2**31)
     ridge = 1 + torch.rand(batch, dtype=torch.float64) + gaussian.sigma_max(embeddings)
@@ -78,10 +78,10 @@ def test_what_direct_gives_solves_the_system(batch: tuple[int, ...], length: int
     torch.testing.assert_close(gaussian.potts(scores, embeddings, ridge), unary)
 
 
-@pytest.mark.parametrize("m", [2, 6, 12])  # few labels and many take different ways through memory
+@pytest.mark.parametrize("m", [2, 6, 12])  # few and many labels have different memory layouts
 @pytest.mark.parametrize("unary_first", [False, True])
 @pytest.mark.parametrize("embeddings_first", [False, True])
-def test_channels_may_come_first_or_last(m: int, unary_first: bool, embeddings_first: bool) -> None:
+def test_channels_first_and_last(m: int, unary_first: bool, embeddings_first: bool) -> None:
     unary, embeddings = make(2, 30, d=5, m=m)
     want = gaussian.solve(unary, embeddings, 200.0)
     weight = torch.randn(2, 30, m, dtype=torch.float64)
@@ -99,7 +99,7 @@ def test_channels_may_come_first_or_last(m: int, unary_first: bool, embeddings_f
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_low_precision_is_accumulated_and_answered_in_float32(dtype: torch.dtype) -> None:
+def test_half_precision_is_summed_and_returned_in_float32(dtype: torch.dtype) -> None:
     unary, embeddings = make(2, 4000, d=8, m=3, dtype=dtype)
     ridge = 2.0 * float(gaussian.sigma_max(embeddings).max())
     exact = gaussian.solve(unary.double(), embeddings.double(), ridge)
@@ -117,17 +117,17 @@ def test_low_precision_is_accumulated_and_answered_in_float32(dtype: torch.dtype
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_autocast_does_not_reach_the_solve(method: str) -> None:
+def test_autocast_is_disabled(method: str) -> None:
     """It would round sums over all pixels to 8 bits."""
     leaves = [x.requires_grad_() for x in make(2, 50, d=4, m=3, dtype=torch.float32)]
 
-    def answer() -> tuple[Tensor, ...]:
+    def compute() -> tuple[Tensor, ...]:
         scores = gaussian.solve(*leaves, 300.0, method=method)
         return scores.detach(), *torch.autograd.grad(scores.square().sum(), leaves)
 
-    want = answer()
+    want = compute()
     with torch.autocast("cpu", torch.bfloat16):
-        got = answer()
+        got = compute()
         bound, norm = gaussian.spectral_bound(leaves[1]), gaussian.mean_abs(leaves[1])
         sigma = gaussian.sigma_max(leaves[1])
     for ours, right in zip(got, want, strict=True):
@@ -138,14 +138,14 @@ def test_autocast_does_not_reach_the_solve(method: str) -> None:
     torch.testing.assert_close(sigma, gaussian.sigma_max(leaves[1]))
 
 
-def test_mixed_dtypes_answer_in_the_wider_one() -> None:
+def test_mixed_dtypes_give_the_wider_one() -> None:
     unary, embeddings = make(5, d=2, m=2)
     exact = gaussian.solve(unary, embeddings.float(), 50.0)
     assert exact.dtype == torch.float64
     assert gaussian.solve(unary.float(), embeddings.bfloat16(), 50.0).dtype == torch.float32
 
 
-def test_nothing_of_size_l_squared_is_kept() -> None:
+def test_memory_kept_for_the_backward_pass_is_linear_in_l() -> None:
     """A A^T alone would take 16 GiB at this size."""
     unary, embeddings = make(2**16, d=2, m=2, dtype=torch.float32)
     unary.requires_grad_()
@@ -162,7 +162,7 @@ def test_nothing_of_size_l_squared_is_kept() -> None:
     scores.sum().backward()
 
 
-def test_potts_without_ridge_is_w_itself() -> None:
+def test_potts_without_ridge_is_w() -> None:
     unary, embeddings = make(6, d=2, m=3)
     w = embeddings @ embeddings.T
     want = w @ (unary.sum(-1, keepdim=True) - unary)

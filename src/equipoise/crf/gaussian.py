@@ -1,4 +1,4 @@
-"""The Gaussian CRF layer over images (§4.2). It owns next to nothing; the mathematics is in `gaussian` and `energies`.
+"""The Gaussian CRF layer over images (§4.2). The mathematics is in `gaussian` and `energies`.
 
 s* = (b' W + ridge I)^-1 a U,      p_j = softmax(s*_j),      W = (11^T - I) (x) A A^T
 (a, b) = scaling(||U||, ||W||);  b' <= b keeps the system definite
@@ -173,7 +173,7 @@ class GaussianCRF(nn.Module):
 
     def _checked(self, unary: Tensor, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         check_images(unary, embeddings, self.num_labels)
-        check_labels(unary, labels, look=readable(labels) if self.validate is None else self.validate)
+        check_labels(unary, labels, values=readable(labels) if self.validate is None else self.validate)
         return unary, embeddings
 
     def _parts(self, unary: Tensor, embeddings: Tensor) -> tuple[Tensor, Embedded]:

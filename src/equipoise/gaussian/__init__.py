@@ -1,4 +1,4 @@
-"""Gaussian CRF (§4.2): the Potts operator, its solvers and their gradients, and what makes the system definite."""
+"""Gaussian CRF (§4.2): the Potts operator, its solvers and gradients, and bounds that make the system definite."""
 
 from .conjugate import CG, cg
 from .definite import bounded, check, sigma_max, spectral_bound

@@ -1,4 +1,4 @@
-"""Which code goes over the pixels: plain torch, which is the specification, or C or kernels that must equal it."""
+"""Chooses a backend: `passes` in plain torch, the specification, or C or Triton code that must equal it."""
 
 import functools
 import importlib.util
@@ -16,7 +16,7 @@ from .cpu import backend as cpu
 
 
 def best(*tensors: Tensor) -> ModuleType:
-    """`gpu` or `cpu` where they know tensors of this kind, else `passes`: all have the same functions."""
+    """`gpu` or `cpu` if they support these tensors, else `passes`. All three have the same functions."""
     if transforming():
         return passes
     if tensors[0].is_cpu:
@@ -29,13 +29,13 @@ def best(*tensors: Tensor) -> ModuleType:
 
 
 def full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function out of reach of autocast, which would round A^T A to half precision: sums over a whole image."""
+    """The function with autocast disabled, which would round sums over a whole image to half precision."""
 
     @functools.wraps(function)
-    def exact(*args: Any, **kwargs: Any) -> Any:
-        device = next((x.device.type for x in args if isinstance(x, Tensor)), "cpu")  # none where no gradient came in
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        device = next((x.device.type for x in args if isinstance(x, Tensor)), "cpu")  # no tensor if no gradient arrived
         with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 
-    exact.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # autograd asks at every call
-    return exact
+    disabled.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # autograd reads it every call
+    return disabled

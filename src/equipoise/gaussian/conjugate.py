@@ -1,9 +1,9 @@
-"""Conjugate gradients for any symmetric positive definite operator, without a matrix, and with the gradient by a solve.
+"""Conjugate gradients for any symmetric positive definite operator, given as a function.
 
     K s = b,      dL/db = v = K^-1 dL/ds,      dL/dtheta = -v^T (dK/dtheta) s                        (§4.2)
 
-The backward pass is a second solve, not the first one unrolled. Each system of a batch stops by itself; what has
-stopped stays as it is, so going on for the others can do it no harm.
+The backward pass is a second solve; the iterations are not unrolled. Each system of a batch has its own stopping test,
+and its solution does not change after it has stopped.
 """
 
 import warnings
@@ -23,7 +23,7 @@ from .solution import Solution
 Operator = Callable[..., Tensor]
 """operator(x, *parameters): K x for x of shape (*batch, L, M), linear and symmetric in x."""
 
-LOOK = 8  # on an accelerator, steps between looks at whether all is done: a look waits for the device
+CHECK_EVERY = 8  # on an accelerator, steps between two stopping tests: a test waits for the device
 
 
 def cg(
@@ -34,15 +34,15 @@ def cg(
     tolerance: float = 1e-6,
     max_iterations: int = 200,
 ) -> Solution:
-    """s with K s = rhs, (*batch, L, M); every index of the batch is a system of its own, with its own end.
+    """Solve K s = rhs, (*batch, L, M). Every index of the batch is a separate system with its own stopping test.
 
     Args:
         operator: K as a function, `operator(x, *parameters)`, linear, symmetric and positive definite in x.
         rhs: (*batch, L, M). Plain vectors are (*batch, L, 1).
-        parameters: the tensors on which K depends and that may want a gradient.
-        tolerance: of |rhs - K s| / |rhs|.
-        max_iterations: after which a system is given up. It is given up earlier if K turns out not to be definite, or
-            if rounding leaves nothing to gain; `converged` says so.
+        parameters: the tensors on which K depends and that may require a gradient.
+        tolerance: a system has converged if |rhs - K s| / |rhs| is at most this.
+        max_iterations: the most steps of a system. It stops earlier if K is found not to be definite, or if rounding
+            prevents further progress. `converged` is then False.
 
     >>> weights = torch.tensor([[2.0], [4.0]], requires_grad=True)
     >>> found = cg(lambda x, w: w * x, torch.tensor([[1.0], [1.0]]), (weights,))
@@ -63,30 +63,35 @@ def cg(
     probe = operator(rhs.detach(), *(x.detach() for x in parameters))
     if probe.shape != rhs.shape or probe.dtype != rhs.dtype:
         raise ValueError(
-            f"operator must keep shape and dtype, but made {probe.dtype} of {tuple(probe.shape)} from {rhs.dtype} of "
-            f"{tuple(rhs.shape)}"
+            f"operator must keep shape and dtype, but returned {probe.dtype} of {tuple(probe.shape)} "
+            f"for {rhs.dtype} of {tuple(rhs.shape)}"
         )
     if probe.requires_grad:
-        raise ValueError("operator uses a tensor that wants a gradient: pass it in parameters, or detach it")
+        raise ValueError("operator uses a tensor that requires a gradient: pass it in parameters, or detach it")
     return Solution(*Conjugate.apply(rhs, operator, tolerance, max_iterations, *parameters))
 
 
 @dataclass(frozen=True)
 class CG:
-    """Conjugate gradients on the Potts operator, with the gradient by a second solve. Warns where it fails to converge.
+    """Conjugate gradients on the Potts operator, with the gradient by a second solve.
+
+    `gaussian.solve` and `GaussianCRF` warn if a system did not converge; `solve` below returns that in `converged`.
 
     >>> from .problem import problem
     >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
     >>> found = CG(tolerance=1e-6).solve(system)
-    >>> found.solution[0], found.converged
-    (tensor([ 1.4000, -0.6000]), tensor(True))
+    >>> found.solution
+    tensor([[ 1.4000, -0.6000],
+            [ 0.4000, -0.6000]])
+    >>> found.converged, CG(max_iterations=1).solve(system).converged
+    (tensor(True), tensor(False))
     """
 
     tolerance: float = 1e-6
     max_iterations: int = 200
 
     def solve(self, system: Problem) -> Solution:
-        system = system.to_answer_dtype()
+        system = system.to_solution_dtype()
         with torch.autocast(system.unary.device.type, enabled=False):
             return cg(
                 multiply,
@@ -114,19 +119,18 @@ class Conjugate(Function):
     @staticmethod
     @full_precision
     def backward(ctx: Any, g: Tensor | None, *_unused: None) -> tuple[Tensor | None, ...]:
-        nothing = (None,) * len(ctx.needs_input_grad)
         if g is None:
-            return nothing
+            return (None,) * len(ctx.needs_input_grad)
         s, *parameters = ctx.saved_tensors
-        again = torch.is_grad_enabled()
+        recorded = torch.is_grad_enabled()
         v, converged, _, residual = Conjugate.apply(g, ctx.operator, ctx.tolerance, ctx.max_iterations, *parameters)
         warn_unless("the backward solve", converged, residual, ctx.tolerance)
         with torch.enable_grad():
-            # Aliases, so that what is differentiated is how K depends on its parameters and not how s does.
-            own = [x.view_as(x) if again else x.detach().requires_grad_(x.requires_grad) for x in parameters]
-            wanted = [x for x, needed in zip(own, ctx.needs_input_grad[4:], strict=True) if needed]
-            product = ctx.operator(s, *own) if wanted else s
-        found = iter(torch.autograd.grad(product, wanted, -v, create_graph=again) if wanted else ())
+            # Aliases, so that K is differentiated with respect to its parameters while s stays constant.
+            own = [x.view_as(x) if recorded else x.detach().requires_grad_(x.requires_grad) for x in parameters]
+            inputs = [x for x, needed in zip(own, ctx.needs_input_grad[4:], strict=True) if needed]
+            product = ctx.operator(s, *own) if inputs else s
+        found = iter(torch.autograd.grad(product, inputs, -v, create_graph=recorded) if inputs else ())
         gradients = [next(found) if needed else None for needed in ctx.needs_input_grad[4:]]
         return v if ctx.needs_input_grad[0] else None, None, None, None, *gradients
 
@@ -135,7 +139,8 @@ def warn_unless(what: str, converged: Tensor, residual: Tensor, tolerance: float
     if not bool(converged.all()):
         warnings.warn(
             f"{what} by conjugate gradients did not converge in {int((~converged).sum())} of {converged.numel()} "
-            f"systems (residual up to {float(residual.max()):.1e}, wanted {tolerance:.1e}): is ridge above sigma_max?",
+            f"systems (residual up to {float(residual.max()):.1e}, tolerance {tolerance:.1e}): "
+            "is ridge above sigma_max?",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
@@ -152,7 +157,7 @@ def _iterate(apply: Callable[[Tensor], Tensor], b: Tensor, tolerance: float, max
     while bool(active.any()) and step < max_iterations:
         p = r
         while step < max_iterations:
-            if (step % LOOK == 0 or b.device.type == "cpu") and not bool(active.any()):
+            if (step % CHECK_EVERY == 0 or b.device.type == "cpu") and not bool(active.any()):
                 break
             step += 1
             image = apply(p)
@@ -165,8 +170,8 @@ def _iterate(apply: Callable[[Tensor], Tensor], b: Tensor, tolerance: float, max
             p = r + torch.where(active, now / left, 0)[..., None, None] * p
             iterations = iterations + active
             left, active = now, active & (now > goal)
-        # The residual carried along drifts from the true one. Where that is not small enough yet, start again from
-        # here, unless the last start gained next to nothing.
+        # The updated residual drifts from the true one. If the true one is still too large, restart from x, unless
+        # the last restart hardly reduced it.
         r = b - apply(x)
         left = _dot(r, r)
         active = definite & (left > goal) & (left < before / 4)

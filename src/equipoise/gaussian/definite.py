@@ -1,14 +1,14 @@
-"""When the system has a maximum, and embeddings for which it has one.
+"""When the energy has a maximum, and how to bound embeddings so that it has one.
 
     W + ridge I is positive definite   <=>   ridge > sigma_max(A^T A)         for every M >= 2
 
-since its eigenvalues are ridge + (M-1) g and ridge - g, for g those of A^T A, and ridge. (With one label W is 0.) To
-bound sigma_max smoothly, we take the Schatten norm
+since its eigenvalues are ridge and, for each eigenvalue g of A^T A, ridge + (M-1) g and ridge - g. (With one label W is
+0.) The Schatten norm is a smooth bound of sigma_max:
 
     sigma_max <= sigma_hat = (tr G^p)^(1/p) <= D^(1/p) sigma_max,      d sigma_hat / dG = G^(p-1) / (tr G^p)^((p-1)/p)
 
-with p = 2^10 + 1: ten squarings of a D x D matrix, at most 0.5 % above for D up to 128, and a gradient that is
-continuous where eigenvalues meet, which that of sigma_max is not.
+with p = 2^10 + 1. It takes ten squarings of a D x D matrix and is at most 0.5 % too large for D up to 128. Its gradient
+is continuous where eigenvalues are equal; that of sigma_max is not.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..chain.problem import at, first
+from ..chain.checks import at, first
 from ..native.values import readable
 from . import passes
 from .backends import best, full_precision
-from .problem import as_ridge, beyond_zero, check_embeddings, check_finite
+from .problem import as_ridge, check_embeddings, check_finite, zero_padding
 
 SQUARINGS = 10
 
@@ -33,21 +33,21 @@ def sigma_max(embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
     tensor(25.)
     """
     check_embeddings(embeddings)
-    embeddings = beyond_zero(embeddings, lengths)
+    embeddings = zero_padding(embeddings, lengths)
     gram = full_precision(passes.gram)(embeddings)
     _check_overflow(gram, embeddings)
     return torch.linalg.eigvalsh(gram.double())[..., -1].to(gram.dtype)
 
 
 def spectral_bound(embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """sigma_hat, (*batch,): never below sigma_max, at most D^(1/1025) times as much, and smooth.
+    """sigma_hat, (*batch,): at least sigma_max, at most D^(1/1025) sigma_max, and smooth.
 
     >>> bound = spectral_bound(torch.tensor([[3.0, 0.0], [0.0, 1.0], [4.0, 0.0]]))
     >>> print(f"{bound:.3f}")
     25.000
     """
     check_embeddings(embeddings)
-    embeddings = beyond_zero(embeddings, lengths)
+    embeddings = zero_padding(embeddings, lengths)
     batch = embeddings.shape[:-2]
     bound, _ = Bound.apply(embeddings.reshape(batch.numel(), *embeddings.shape[-2:]))
     _check_overflow(bound, embeddings)
@@ -62,12 +62,12 @@ def bounded(
     *,
     grow: bool = False,
 ) -> Tensor:
-    """The embeddings, made smaller where they must be for sigma_max(A^T A) <= share * ridge. Differentiable.
+    """The embeddings, scaled down where necessary so that sigma_max(A^T A) <= share * ridge. Differentiable.
 
-    A -> A min(1, sqrt(share ridge / sigma_hat)). With 0 < share < 1 the system is then definite, its condition number
-    at most 1 / (1 - share) for deviations and 1 + (M-1) share for the mean. share and ridge are numbers or one an
-    example. With `grow`, embeddings that are small are also made larger: sigma_max = share * ridge, up to the slack of
-    sigma_hat.
+    A -> A min(1, sqrt(share ridge / sigma_hat)). With 0 < share < 1 the system is then definite. Its condition number
+    is at most 1 / (1 - share) for the deviations and 1 + (M-1) share for the mean. share and ridge are numbers, or have
+    one entry per example. With `grow`, small embeddings are also scaled up: then sigma_max = share * ridge, up to the
+    error of sigma_hat.
 
     >>> embeddings = bounded(100 * torch.randn(50, 4), ridge=2.0, share=0.5)
     >>> print(f"{sigma_max(embeddings):.2f}")
@@ -82,7 +82,7 @@ def bounded(
 
 
 def check(embeddings: Tensor, ridge: float | Tensor, lengths: Tensor | None = None) -> None:
-    """Raise unless ridge > sigma_max(A^T A) in every example: then (and only then) F has a maximum. Reads values.
+    """Raise unless ridge > sigma_max(A^T A) in every example, the condition for F to have a maximum. Reads values.
 
     >>> check(torch.tensor([[3.0], [4.0]]), ridge=20.0)
     Traceback (most recent call last):
@@ -101,17 +101,17 @@ def check(embeddings: Tensor, ridge: float | Tensor, lengths: Tensor | None = No
 
 
 def check_share(share: float | Tensor) -> float | Tensor:
-    known = not isinstance(share, Tensor) or readable(share)
-    if known and not bool(((torch.as_tensor(share) > 0) & (torch.as_tensor(share) < 1)).all()):
+    has_value = not isinstance(share, Tensor) or readable(share)
+    if has_value and not bool(((torch.as_tensor(share) > 0) & (torch.as_tensor(share) < 1)).all()):
         raise ValueError(f"share must be above 0 and below 1, got {share}")
     return share
 
 
-def _check_overflow(made: Tensor, embeddings: Tensor) -> None:
-    """Raise if what was made of the embeddings is not finite, where that can be seen."""
-    if readable(made) and not bool(made.isfinite().all()):
+def _check_overflow(result: Tensor, embeddings: Tensor) -> None:
+    """Raise if a result computed from the embeddings is not finite, where values can be read."""
+    if readable(result) and not bool(result.isfinite().all()):
         check_finite("embeddings", embeddings)
-        raise ValueError(f"embeddings are too large for {made.dtype}: A^T A overflows")
+        raise ValueError(f"embeddings are too large for {result.dtype}: A^T A overflows")
 
 
 class Bound(Function):
@@ -149,7 +149,7 @@ def _schatten(gram: Tensor) -> tuple[Tensor, Tensor]:
     """sigma_hat of G, and its derivative, which is symmetric."""
     trace = _trace(gram)
     size = torch.where(trace > 0, trace, 1)[..., None, None]
-    n = gram / size  # all that follows is of the order of 1
+    n = gram / size  # everything below is then of order 1
     power, log_scale = n, torch.zeros_like(trace)
     for _ in range(SQUARINGS):
         power = power @ power

@@ -1,8 +1,9 @@
-"""The reference: the L M x L M matrix written out, and its system solved as it stands. For tests and small problems.
+"""The reference solver: the full L M x L M matrix. For tests and small problems.
 
     K = A A^T (x) (11^T - I) + ridge I,      s = K^-1 U = (K K)^-1 K U
 
-K may be indefinite; its square is not, so Cholesky serves. All in float64, which makes up for squaring.
+K may be indefinite, but its square is positive definite, so Cholesky factorises it. The computation is in float64,
+which makes up for the larger condition number of the square.
 """
 
 import torch
@@ -13,7 +14,14 @@ from .solution import Solution
 
 
 class Dense:
-    """The matrix written out. Memory and time are of order (L M)^2 and (L M)^3."""
+    """Solve with the full matrix. Memory is of order (L M)^2, time of order (L M)^3.
+
+    >>> from .problem import problem
+    >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
+    >>> Dense().solve(system).solution
+    tensor([[ 1.4000, -0.6000],
+            [ 0.4000, -0.6000]])
+    """
 
     def solve(self, system: Problem) -> Solution:
         with torch.autocast(system.unary.device.type, enabled=False):
@@ -28,7 +36,7 @@ def solve(system: Problem) -> Tensor:
     factor = torch.linalg.cholesky_ex(k @ k).L
     u = unary.flatten(-2)[..., None]
     s = torch.cholesky_solve(k @ u, factor)
-    for _ in range(3):  # gives back the digits that squaring lost
+    for _ in range(3):  # iterative refinement restores the digits lost by squaring
         s = s + torch.cholesky_solve(k @ (u - k @ s), factor)
     solved = (u - k @ s).norm(dim=-2, keepdim=True) <= 1e-6 * u.norm(dim=-2, keepdim=True)
     s = s.masked_fill(~solved, torch.nan)

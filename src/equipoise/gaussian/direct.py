@@ -1,4 +1,4 @@
-"""The solution in closed form: two D x D systems, however many pixels and labels.
+"""The solution in closed form: two D x D systems for any number of pixels and labels.
 
     (W + ridge I) s = U
 
@@ -8,11 +8,11 @@ labels,
 
     s = (U + A c) / ridge,      c = (ridge I - G)^-1 (t - t_bar) - (M-1) (ridge I + (M-1) G)^-1 t_bar
 
-The backward pass is the same solve (the paper's eq. for dL/dU and dL/dW, with dL/dW never written out):
+The backward pass is the same solve (the paper's equations for dL/dU and dL/dW, without forming dL/dW):
 
     v = dL/dU = (W + ridge I)^-1 g = (g + A e) / ridge,      dL/dA = v c^T + s e^T,      dL/dridge = -<v, s>
 
-since c = (I - 11^T) A^T s, the coefficients of one solve are all that the gradient of the other needs.
+where e are the coefficients of the backward solve. dL/dA needs only c and e, since c = (I - 11^T) A^T s.
 """
 
 from typing import Any
@@ -23,27 +23,30 @@ from torch.autograd import Function
 
 from . import passes
 from .backends import best, full_precision
-from .operator import against
+from .operator import sum_of_others
 from .passes import Gradients
 from .problem import Problem
 from .solution import Solution
 
 
 class Direct:
-    """The closed form: exact, in time of order L (D^2 + D M).
+    """The closed form: exact, in time of order L (D^2 + D M). `converged` is False where a matrix is singular.
 
     >>> from .problem import problem
     >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
-    >>> Direct().solve(system).solution
+    >>> found = Direct().solve(system)
+    >>> found.solution
     tensor([[ 1.4000, -0.6000],
             [ 0.4000, -0.6000]])
+    >>> found.converged
+    tensor(True)
     """
 
     def solve(self, system: Problem) -> Solution:
         batch = system.ridge.shape
         flat = system if len(batch) == 1 else [x.reshape(batch.numel(), *x.shape[len(batch) :]) for x in system]
         scores, c, _ = Solve.apply(*flat)
-        finite = c.isfinite().flatten(1).all(1)  # a value that is not finite always reaches these few numbers
+        finite = c.isfinite().flatten(1).all(1)  # a value that is not finite always reaches c
         if len(batch) != 1:
             scores, finite = scores.reshape(system.unary.shape), finite.reshape(batch)
         return Solution(scores, finite)
@@ -79,7 +82,7 @@ class Solve(Function):
                 g, s, c, inverses, embeddings, ridge, ctx.dtype, wanted
             )
             return gradients
-        # Someone will differentiate this: say all of it in terms of what we were given.
+        # This backward pass is differentiated again, so express it in terms of the inputs.
         v = Solve.apply(g, embeddings, ridge)[0]
-        c, e = (-against(passes.contract(x, embeddings)) for x in (s, v))
+        c, e = (-sum_of_others(passes.contract(x, embeddings)) for x in (s, v))
         return passes.gradients(v, e, s, c, embeddings, ctx.dtype, wanted)

@@ -1,4 +1,4 @@
-"""Images as rows of pixels: (*batch, C, H, W) is (*batch, L, C) with L = H W; their labels, and the loss of scores.
+"""Images as rows of pixels, (*batch, C, H, W) -> (*batch, L, C) with L = H W, and the cross-entropy of their scores.
 
 -1/L sum_j log p_j(y_j),      p_j = softmax(s_j)                                                    (§4.1, §4.2)
 """
@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..chain.problem import IGNORE, at, check_device, first
+from ..chain.checks import at, check_device, first
+from ..chain.problem import IGNORE
 from .problem import check_tensor
 
 
 def rows(image: Tensor) -> Tensor:
-    """(*batch, L, C), a view wherever the image's rows lie one behind the other in memory.
+    """(*batch, L, C), a view where the rows of the image are contiguous in memory.
 
     >>> rows(torch.zeros(2, 3, 4, 5)).shape
     torch.Size([2, 20, 3])
@@ -21,9 +22,9 @@ def rows(image: Tensor) -> Tensor:
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of -log p over the pixels of an image that count, (*batch,), and which images have any.
+    """The mean of -log p over the labelled pixels of each image, (*batch,), and which images have labelled pixels.
 
-    Shapes: scores (*batch, L, M), labels (*batch, H, W), -100 where a pixel does not count.
+    Shapes: scores (*batch, L, M), labels (*batch, H, W), -100 for pixels without a label.
 
     >>> cross_entropy(torch.zeros(1, 4, 2), torch.tensor([[[0, 1], [-100, -100]]]))
     (tensor([0.6931]), tensor([True]))
@@ -42,21 +43,21 @@ def check_images(unary: Tensor, embeddings: Tensor, num_labels: int) -> None:
             raise ValueError(f"{name} must have shape {shape} with no size of 0 after the batch, got {tuple(x.shape)}")
     check_device("embeddings", embeddings, unary)
     if unary.shape[-3] != num_labels:
-        raise ValueError(f"unary has shape {tuple(unary.shape)}, but its third last size must be {num_labels}")
+        raise ValueError(f"unary has shape {tuple(unary.shape)}, but its size in dimension -3 must be {num_labels}")
     if embeddings.shape[:-3] != unary.shape[:-3] or embeddings.shape[-2:] != unary.shape[-2:]:
         raise ValueError(
-            f"embeddings has shape {tuple(embeddings.shape)}, but must differ from that of unary, "
-            f"{tuple(unary.shape)}, in the third last size alone"
+            f"embeddings has shape {tuple(embeddings.shape)}, but unary {tuple(unary.shape)} needs the same shape, "
+            f"except in dimension -3"
         )
 
 
-def check_labels(unary: Tensor, labels: Tensor, look: bool) -> None:
-    """Check the type and shape of labels, (*batch, H, W), and if asked to look, their values."""
+def check_labels(unary: Tensor, labels: Tensor, values: bool) -> None:
+    """Check the type and shape of labels, (*batch, H, W), and with `values` also their values."""
     wanted = (*unary.shape[:-3], *unary.shape[-2:])
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.shape != wanted:
         raise ValueError(f"labels must be integers of shape {wanted}, got {labels.dtype} of {tuple(labels.shape)}")
     check_device("labels", labels, unary)
     most = unary.shape[-3] - 1
-    index = first((labels != IGNORE) & ((labels < 0) | (labels > most))) if look else None
+    index = first((labels != IGNORE) & ((labels < 0) | (labels > most))) if values else None
     if index is not None:
         raise ValueError(f"{at('labels', index)} is {int(labels[index])}, but must be from 0 to {most}, or {IGNORE}")

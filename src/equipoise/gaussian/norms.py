@@ -1,9 +1,9 @@
-"""How large the pairwise part is: ||W|| = mean |A A^T| over all pairs of pixels (§5.2), one number an example.
+"""The size of the pairwise part: ||W|| = mean |A A^T| over all pairs of pixels (§5.2), one number per example.
 
     ||W|| = 1/L^2 sum_ij |a_i . a_j|,      d||W|| / dA = 2/L^2 sign(A A^T) A
 
-A A^T has L^2 entries, so it is made a tile at a time, and memory is of order L D. Time is of order L^2 D: for large
-images see `sampled_mean_abs`.
+A A^T has L^2 entries, so it is computed tile by tile, in memory of order L D. Time is of order L^2 D. `GaussianCRF`
+therefore measures a grid of pixels only; `sampled_mean_abs` measures random pairs.
 """
 
 import math
@@ -15,9 +15,12 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .backends import full_precision
-from .problem import beyond_zero, check_embeddings
+from .problem import check_embeddings, zero_padding
 
-TILE = {"cpu": 2**20, "cuda": 2**26}  # entries of A A^T at a time, over the whole batch: in cache, or a busy device
+TILE = {
+    "cpu": 2**20,
+    "cuda": 2**26,
+}  # entries per tile, over the whole batch: fits the cache, or fills the device
 
 
 def mean_abs(embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -29,26 +32,26 @@ def mean_abs(embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
     """
     check_embeddings(embeddings)
     *batch, length, dims = embeddings.shape
-    rows = beyond_zero(embeddings, lengths).reshape(math.prod(batch), length, dims)
+    rows = zero_padding(embeddings, lengths).reshape(math.prod(batch), length, dims)
     total, _ = SumAbs.apply(rows, torch.is_grad_enabled() and rows.requires_grad)
     counted = length if lengths is None else lengths.to(total.dtype)
     return total.reshape(batch) / counted**2
 
 
 class SumAbs(Function):
-    """(A (B, L, D), whether a gradient will be wanted) -> sum |A A^T| (B,), and sign(A A^T) A for the backward pass."""
+    """(A (B, L, D), whether a gradient is needed) -> sum |A A^T| (B,), and sign(A A^T) A for the backward pass."""
 
     @staticmethod
     @full_precision
-    def forward(embeddings: Tensor, wanted: bool) -> tuple[Tensor, Tensor]:
-        if wanted:  # what the gradient needs gives the value too: |x| = sign(x) x
-            turned = sign_product(embeddings, embeddings)
-            return (turned * embeddings).sum((-2, -1)), turned
+    def forward(embeddings: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor]:
+        if with_gradient:  # the value follows from the gradient: |x| = sign(x) x
+            product = sign_product(embeddings, embeddings)
+            return (product * embeddings).sum((-2, -1)), product
         total = embeddings.new_zeros(len(embeddings), dtype=torch.float64)
         for _, _, tile, weight in _tiles(embeddings):
             total += weight * tile.abs_().sum((-2, -1))
-        answer = torch.promote_types(embeddings.dtype, torch.float32)
-        return total.to(answer), embeddings.new_empty(0)
+        dtype = torch.promote_types(embeddings.dtype, torch.float32)
+        return total.to(dtype), embeddings.new_empty(0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -61,10 +64,10 @@ class SumAbs(Function):
     def backward(ctx: Any, g: Tensor | None, _: None) -> tuple[Tensor | None, None]:
         if g is None:
             return None, None
-        embeddings, turned = ctx.saved_tensors
-        if torch.is_grad_enabled():  # recorded, as under every transform of functions
-            turned = SignProduct.apply(embeddings, embeddings)
-        return (2 * g[:, None, None] * turned).to(embeddings.dtype), None
+        embeddings, product = ctx.saved_tensors
+        if torch.is_grad_enabled():  # recorded, as in every transform of torch.func
+            product = SignProduct.apply(embeddings, embeddings)
+        return (2 * g[:, None, None] * product).to(embeddings.dtype), None
 
 
 class SignProduct(Function):
@@ -98,7 +101,7 @@ def sign_product(embeddings: Tensor, x: Tensor) -> Tensor:
 
 
 def _tiles(embeddings: Tensor) -> Iterator[tuple[slice, slice, Tensor, int]]:
-    """The upper triangle of A A^T in tiles, with how often each stands in the whole."""
+    """The tiles of the upper triangle of A A^T, each with how often it occurs in the whole matrix."""
     count, length, _ = embeddings.shape
     size = max(32, math.isqrt(TILE.get(embeddings.device.type, TILE["cuda"]) // max(count, 1)))
     dtype = torch.promote_types(embeddings.dtype, torch.float32)

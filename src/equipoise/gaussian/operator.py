@@ -1,9 +1,9 @@
-"""The Potts operator of §4.2, never written out: an L M x L M matrix times scores by two products with L x D.
+"""The Potts operator of §4.2: an L M x L M matrix times scores, computed by two products with the L x D embeddings.
 
     W = (11^T - I) (x) A A^T,      (W s)_k = A A^T sum_{j != k} s_j
 
-Its eigenvalues are those g of A^T A, in two kinds: (M-1) g where all labels move together (their mean), and -g where
-they move against each other (the deviations from the mean). All other eigenvalues are 0.
+For each eigenvalue g of A^T A, it has the eigenvalues (M-1) g, on the mean over labels, and -g, on the deviations from
+the mean. All other eigenvalues are 0.
 """
 
 from torch import Tensor
@@ -16,20 +16,20 @@ def potts(scores: Tensor, embeddings: Tensor, ridge: float | Tensor = 0.0, lengt
 
     >>> import torch
     >>> scores, embeddings = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [2.0]])
-    >>> potts(scores, embeddings, ridge=3.0)  # pixel 0 scores for label 0: against it, label 1 gains at both pixels
+    >>> potts(scores, embeddings, ridge=3.0)  # label 0 has a score at pixel 0, so label 1 gets energy at both pixels
     tensor([[3., 1.],
             [0., 2.]])
     """
-    plain = not isinstance(ridge, Tensor) and ridge == 0
-    system = problem(scores, embeddings, 1.0 if plain else ridge, lengths).to_answer_dtype()
-    return multiply(system.unary, system.embeddings, system.ridge.new_zeros(()) if plain else system.ridge)
+    no_ridge = not isinstance(ridge, Tensor) and ridge == 0
+    system = problem(scores, embeddings, 1.0 if no_ridge else ridge, lengths).to_solution_dtype()
+    return multiply(system.unary, system.embeddings, system.ridge.new_zeros(()) if no_ridge else system.ridge)
 
 
 def multiply(scores: Tensor, embeddings: Tensor, ridge: Tensor) -> Tensor:
-    """(W + ridge I) s in one dtype, with ridge (*batch,): what conjugate gradients iterate."""
-    return (against(scores.mT @ embeddings) @ embeddings.mT).mT + ridge[..., None, None] * scores
+    """(W + ridge I) s, unchecked, all in one dtype, with ridge (*batch,)."""
+    return (sum_of_others(scores.mT @ embeddings) @ embeddings.mT).mT + ridge[..., None, None] * scores
 
 
-def against(moments: Tensor) -> Tensor:
-    """(11^T - I) over the labels of (..., M, D): for each label the sum of the others."""
+def sum_of_others(moments: Tensor) -> Tensor:
+    """(11^T - I) over the labels of (..., M, D): for each label the sum over the other labels."""
     return moments.sum(-2, keepdim=True) - moments

@@ -1,14 +1,14 @@
-"""The products of the closed form that go over all pixels. Between them lies nothing larger than D x D.
+"""The closed form in plain torch: passes over all pixels, and between them nothing larger than D x D.
 
-    gram       A^T A                              of D x D
-    contract   X^T A                              of M x D
-    expand     (X + A C^T) / ridge                the solution, once the M x D coefficients C are known
+    gram       A^T A                              D x D
+    contract   X^T A                              M x D
+    expand     (X + A C^T) / ridge                the solution, from the M x D coefficients C
     spread     V = (G + A E^T) / ridge            the gradients with respect to U,
-               V C + S E and -<V, S>              to A and to ridge
+               V C + S E and -<V, S>              A and ridge
 
-Shapes: A (B, L, D); X, G, S and V (B, L, M). What is small has labels first, (B, M, D), since a product of few rows and
-long columns is what BLAS does well. Half precision is multiplied as float32. Here is the specification; `cpu` and
-`gpu` have the same `solve`, `solve_gradients`, `gram` and `turn`, with fewer passes over memory, and must equal it.
+Shapes: A (B, L, D); X, G, S and V (B, L, M). Coefficients have labels first, (B, M, D): BLAS is fast for products
+with few rows and long columns. Half precision is multiplied as float32. This file is the specification: the
+backends in `cpu` and `gpu` have the same functions `solve`, `solve_gradients`, `gram` and `turn`, and must equal it.
 """
 
 import torch
@@ -17,17 +17,17 @@ from torch import Tensor
 from .systems import coefficients, invert
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Of unary, embeddings and ridge; None where none is wanted."""
+"""Of unary, embeddings and ridge; None where not needed."""
 
-FEW = 8
+FEW = 8  # up to this many labels, the pixels of a label are contiguous in memory
 HALF = (torch.float16, torch.bfloat16)
 
 
 def solve(unary: Tensor, embeddings: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """s (B, L, M), c (B, M, D) and the inverses (B, 2, D, D)."""
-    gram, moved = moments(unary, embeddings)
+    gram, product = moments(unary, embeddings)
     inverses = invert(gram, ridge, unary.shape[-1])
-    c = coefficients(moved, inverses)
+    c = coefficients(product, inverses)
     return expand(unary, c, embeddings, ridge), c, inverses
 
 
@@ -41,7 +41,7 @@ def solve_gradients(
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
 ) -> Gradients:
-    """Those gradients that are wanted, of U (in the dtype given), A and ridge, from g = dL/ds and what `solve` gave."""
+    """The `wanted` gradients of U (in the given dtype), A and ridge, from g = dL/ds and the results of `solve`."""
     e = coefficients(contract(g, embeddings), inverses)
     return spread(g, e, s, c, embeddings, ridge, dtype, wanted)
 
@@ -65,7 +65,7 @@ def contract(x: Tensor, embeddings: Tensor) -> Tensor:
 def expand(x: Tensor, c: Tensor, embeddings: Tensor, ridge: Tensor) -> Tensor:
     """(X + A C^T) / ridge, (B, L, M).
 
-    It lies in memory as X does, or with the pixels of a label side by side if labels are few: rows of 2 are slow.
+    Its memory layout is that of X. With few labels the pixels of a label are contiguous, because rows of 2 are slow.
     """
     x, a = _wide(x), _wide(embeddings)
     if x.stride(-1) == 1 and x.shape[-1] > FEW:
@@ -83,14 +83,14 @@ def spread(
     dtype: torch.dtype,
     wanted: tuple[bool, ...],
 ) -> Gradients:
-    """What `solve_gradients` gives, once E is known."""
+    """The result of `solve_gradients`, from the coefficients E."""
     return gradients(expand(g, e, embeddings, ridge), e, s, c, embeddings, dtype, wanted)
 
 
 def gradients(
     v: Tensor, e: Tensor, s: Tensor, c: Tensor, embeddings: Tensor, dtype: torch.dtype, wanted: tuple[bool, ...]
 ) -> Gradients:
-    """What `spread` gives, once V is known."""
+    """The result of `spread`, from V."""
     return (
         v.to(dtype) if wanted[0] else None,
         deposit(v, c, s, e, embeddings) if wanted[1] else None,
@@ -99,16 +99,16 @@ def gradients(
 
 
 def deposit(v: Tensor, c: Tensor, s: Tensor, e: Tensor, embeddings: Tensor) -> Tensor:
-    """V C + S E, (B, L, D), in the dtype of the embeddings, and lying in memory as they do."""
+    """V C + S E, (B, L, D), in the dtype and memory layout of the embeddings."""
     if embeddings.stride(-2) == 1:
-        if v.shape[-1] <= FEW // 2:  # one product, so that its large answer is written once
+        if v.shape[-1] <= FEW // 2:  # one product, so that the large result is written once
             return (torch.cat([c, e], -2).mT @ torch.cat([v.mT, s.mT], -2)).mT.to(embeddings.dtype)
         return (c.mT @ v.mT).baddbmm_(e.mT, s.mT).mT.to(embeddings.dtype)
     return (v @ c).baddbmm_(s, e).to(embeddings.dtype)
 
 
 def turn(embeddings: Tensor, q: Tensor) -> Tensor:
-    """A Q, (B, L, D), for Q of shape (B, D, D), in the dtype of the embeddings and lying in memory as they do."""
+    """A Q, (B, L, D), for Q of shape (B, D, D), in the dtype and memory layout of the embeddings."""
     a = _wide(embeddings)
     out = (q.mT @ a.mT).mT if a.stride(-2) == 1 else a @ q
     return out.to(embeddings.dtype)

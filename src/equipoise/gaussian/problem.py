@@ -1,8 +1,9 @@
-"""The question every solver is asked: unary scores, embeddings and ridge, checked and brought to one shape.
+"""The input of every solver: unary scores, embeddings and ridge, checked and brought to one form.
 
     F(s | X) = -1/2 s^T (W + ridge I) s + U^T s,      W = (11^T - I) (x) A A^T                         (§4.2)
 
-Sizes, dtypes and devices are always checked; values where that needs no waiting for a device, which is on the CPU.
+Sizes, dtypes and devices are always checked. Values are checked on the CPU only, where reading them does not wait for a
+device.
 """
 
 import math
@@ -11,25 +12,30 @@ from typing import NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from ..chain.problem import at, check_device, first, positions
+from ..chain.checks import at, check_device, first
+from ..chain.problem import positions
 from ..native.values import readable
 
 
 class Problem(NamedTuple):
-    """A batch of systems in the one shape that the solvers work on."""
+    """A batch of systems in the form that the solvers expect.
+
+    >>> problem(torch.zeros(2, 4, 3), torch.zeros(2, 4, 5), 1.0).ridge
+    tensor([1., 1.])
+    """
 
     unary: Tensor  # U, (*batch, L, M), 0 beyond the length
-    embeddings: Tensor  # A, (*batch, L, D), likewise
-    ridge: Tensor  # (*batch,), of the dtype in which answers are given
+    embeddings: Tensor  # A, (*batch, L, D), 0 beyond the length
+    ridge: Tensor  # (*batch,), in the dtype of the solution
 
-    def to_answer_dtype(self) -> "Problem":
+    def to_solution_dtype(self) -> "Problem":
         return Problem(self.unary.to(self.ridge.dtype), self.embeddings.to(self.ridge.dtype), self.ridge)
 
 
 def problem(unary: Tensor, embeddings: Tensor, ridge: float | Tensor, lengths: Tensor | None = None) -> Problem:
-    """Check a system and bring it to one shape.
+    """Check a system and bring it to one form.
 
-    Half precision stays as it is, to be read as it is: answers are float32. Other dtypes are raised to the wider one.
+    Half precision is kept, and solutions are float32. If one tensor is float64, the other is converted to float64.
     """
     check_tensor("unary", unary, "(*batch, L, M)")
     check_embeddings(embeddings)
@@ -41,18 +47,18 @@ def problem(unary: Tensor, embeddings: Tensor, ridge: float | Tensor, lengths: T
         )
     unary, embeddings = same_dtype(unary, embeddings)
     ridge = as_ridge(ridge, unary.shape[:-2], torch.promote_types(unary.dtype, torch.float32), unary.device)
-    return Problem(beyond_zero(unary, lengths), beyond_zero(embeddings, lengths), ridge)
+    return Problem(zero_padding(unary, lengths), zero_padding(embeddings, lengths), ridge)
 
 
 def same_dtype(unary: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as float64 if one of them is; half precision and float32 as they are."""
+    """Both as float64 if one of them is; otherwise unchanged."""
     if torch.float64 in (unary.dtype, embeddings.dtype):
         return unary.double(), embeddings.double()
     return unary, embeddings
 
 
 def as_ridge(ridge: float | Tensor, batch: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """ridge as one number an example, (*batch,)."""
+    """ridge as one number per example, (*batch,)."""
     if not isinstance(ridge, Tensor):
         if not 0 < ridge < math.inf:
             raise ValueError(f"ridge must be positive, got {ridge}")
@@ -83,8 +89,8 @@ def check_tensor(name: str, x: Tensor, shape: str) -> None:
         raise ValueError(f"{name} must have shape {shape} with no size of 0 after the batch, got {tuple(x.shape)}")
 
 
-def beyond_zero(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """x, (*batch, L, ...), with 0 beyond the length: what stands there must reach neither a value nor a gradient."""
+def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """x, (*batch, L, ...), with 0 beyond the length, so that padding affects neither values nor gradients."""
     if lengths is None:
         return x
     if lengths.is_floating_point() or lengths.dtype == torch.bool or lengths.shape != x.shape[:-2]:
@@ -107,13 +113,11 @@ def check_finite(name: str, x: Tensor) -> None:
 
 
 def explain(system: Problem) -> NoReturn:
-    """Say why the answer is not finite."""
+    """Raise an error with the reason why the solution is not finite."""
     check_finite("unary", system.unary)
     check_finite("embeddings", system.embeddings)
-    unary, embeddings, ridge = system.to_answer_dtype()
+    unary, embeddings, ridge = system.to_solution_dtype()
     for name, product in (("A^T A", embeddings.mT @ embeddings), ("A^T U", embeddings.mT @ unary)):
         if not bool(product.isfinite().all()):
             raise ValueError(f"unary and embeddings are too large for {ridge.dtype}: {name} overflows")
-    raise ValueError(
-        "the system has no solution: ridge is, up to rounding, an eigenvalue of A^T A; see gaussian.bounded"
-    )
+    raise ValueError("the system is singular: ridge equals an eigenvalue of A^T A up to rounding; see gaussian.bounded")

@@ -1,8 +1,8 @@
 """||W|| of a large image from a sample: the mean of |a_i . a_j| over pairs of pixels drawn at random.
 
-Pairs are drawn uniformly and independently, with i = j possible as in the full mean, so the estimate is unbiased, its
-gradient too. Its standard error is the deviation of |a_i . a_j|, about as large as ||W|| itself, over the square root
-of the number of pairs: below 1 % with 16,384 of them, whatever the size of the image.
+Pairs are drawn uniformly and independently, and i = j is possible as in the full mean. So the estimate and its gradient
+are unbiased. The standard error is the standard deviation of |a_i . a_j| over the square root of the number of pairs.
+That deviation is about ||W||, so 16,384 pairs give an error below 1 % for images of any size.
 """
 
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .problem import beyond_zero, check_embeddings
-
-CHEAP = 100  # pairs that the exact norm takes in about the time in which the sample takes one
+from .problem import check_embeddings, zero_padding
 
 
 class Estimate(NamedTuple):
+    """An estimate of ||W|| and its standard error."""
+
     value: Tensor  # (*batch,), differentiable
     error: Tensor  # (*batch,), its standard error
 
@@ -29,7 +29,7 @@ def sampled_mean_abs(
 ) -> Estimate:
     """An unbiased estimate of mean |A A^T|, (*batch,), for embeddings A (*batch, L, D), and its standard error.
 
-    All examples of a batch are measured at the same places, so what is found for one does not depend on the others.
+    All examples of a batch use the same pairs of positions, so the estimate of one does not depend on the others.
 
     >>> value, error = sampled_mean_abs(torch.ones(100, 100, 4), pairs=50)
     >>> value[0], error[0]
@@ -44,7 +44,7 @@ def sampled_mean_abs(
 def estimate(embeddings: Tensor, draws: Tensor, lengths: Tensor | None = None) -> Estimate:
     """The estimate from given draws, (2, pairs), uniform in [0, 1)."""
     check_embeddings(embeddings)
-    embeddings = beyond_zero(embeddings, lengths)
+    embeddings = zero_padding(embeddings, lengths)
     if lengths is None:
         i, j = (draws * embeddings.shape[-2]).long()
         a, b = embeddings.index_select(-2, i), embeddings.index_select(-2, j)

@@ -1,4 +1,4 @@
-"""What every solver of the Gaussian CRF returns, and what a solver is: one method.
+"""The interface of a solver of the Gaussian CRF, and its result.
 
 (W + ridge I) s = U,      W = (11^T - I) (x) A A^T                                                  (§4.2)
 """
@@ -11,15 +11,21 @@ from .problem import Problem
 
 
 class Solution(NamedTuple):
-    """The solution, and how it was found: one entry per system."""
+    """The solution, and whether it was found: one entry per system.
+
+    `solution` may be NaN where `converged` is False.
+    """
 
     solution: Tensor  # (*batch, L, M)
-    converged: Tensor  # (*batch,), whether it is a solution: finite, and for cg within the tolerance
-    iterations: Tensor | None = None  # (*batch,), of cg
-    residual: Tensor | None = None  # (*batch,), |b - K s| / |b|, computed from s itself; measured by cg
+    converged: Tensor  # (*batch,): the solution is finite, and for cg within the tolerance
+    iterations: Tensor | None = None  # (*batch,), for cg only
+    residual: Tensor | None = None  # (*batch,), |U - K s| / |U| of the returned s, for cg only
 
 
 class Solver(Protocol):
-    """`Direct()`, `CG(...)` or `Dense()`: they differ in cost, and agree in what they return."""
+    """`Direct()`, `CG(...)` or `Dense()`: the same solution at different cost.
+
+    Any object with this method can be given to `gaussian.solve(method=...)` and `GaussianCRF(method=...)`.
+    """
 
     def solve(self, system: Problem) -> Solution: ...

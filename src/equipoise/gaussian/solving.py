@@ -1,7 +1,9 @@
-"""The prediction of the Gaussian CRF: the scores at which F is highest, by one of three solvers that agree.
+"""The prediction of the Gaussian CRF: the scores at which F is highest, computed by one of three solvers.
 
 s* = (W + ridge I)^-1 U,      W = (11^T - I) (x) A A^T                                              (§4.2)
 """
+
+import warnings
 
 from torch import Tensor
 
@@ -29,17 +31,17 @@ def solve(
 
     `method` is "direct", "cg" or "dense", or a solver: `Direct()`, `CG(tolerance, max_iterations)`, `Dense()`. "direct"
     is exact and takes time of order L (D^2 + D M). "cg" is conjugate gradients, with the gradient by a second solve; it
-    warns if it does not converge, and `gaussian.cg` returns how it went. "dense" writes the matrix out: the reference,
-    for small problems.
+    warns if it does not converge. `tolerance` and `max_iterations` are for "cg". "dense" builds the full matrix: the
+    reference, for small problems.
 
-    Positions beyond `lengths` (*batch,) do not count, and get 0. ridge is a number or one per example. With half
-    precision the answer is float32. s* is the highest point of F only if ridge > sigma_max(A^T A): see `bounded` and
-    `check`. Below that, "direct" and "dense" give the point where the gradient of F is 0, and "cg" stops without an
-    answer.
+    Positions beyond `lengths` (*batch,) are ignored, and their solution is 0. ridge is a number or one per example.
+    With half precision the solution is float32. s* is the maximum of F only if ridge > sigma_max(A^T A): see `bounded`
+    and `check`. Otherwise "direct" and "dense" return the point where the gradient of F is 0, and "cg" does not
+    converge.
 
     >>> import torch
     >>> unary, embeddings = torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]])
-    >>> solve(unary, embeddings, ridge=3.0)  # the second pixel has the same embedding and follows the first
+    >>> solve(unary, embeddings, 3.0)  # both pixels have the same embedding
     tensor([[ 1.4000, -0.6000],
             [ 0.4000, -0.6000]])
     """
@@ -66,10 +68,13 @@ def named(method: str | Solver, tolerance: float = 1e-6, max_iterations: int = 2
 
 
 def check_solution(found: Solution, system: Problem, solver: Solver) -> None:
-    """Raise if a solution is not finite, and warn if cg did not converge; where values can be read."""
+    """Raise if a solution is not finite, where values can be read, and warn if a solver did not converge."""
     if found.residual is None:
         if readable(found.converged) and not bool(found.converged.all()):
-            explain(system)
+            if not bool(found.solution.isfinite().all()):
+                explain(system)
+            failed = f"{int((~found.converged).sum())} of {found.converged.numel()} systems"
+            warnings.warn(f"{type(solver).__name__} did not converge in {failed}", RuntimeWarning, stacklevel=3)
         return
     if readable(found.residual) and not bool(found.residual.isfinite().all()):
         explain(system)

@@ -2,7 +2,7 @@
 
     c = (ridge I - G)^-1 (t - t_bar) - (M-1) (ridge I + (M-1) G)^-1 t_bar        G = A^T A,  t = A^T U
 
-Here is the specification; `cpu/systems.h` and `gpu/systems.py` must equal it.
+This file is the specification; `cpu/systems.h` and `gpu/systems.py` must equal it.
 """
 
 import torch
@@ -12,10 +12,10 @@ from torch import Tensor
 def invert(gram: Tensor, ridge: Tensor, labels: int) -> Tensor:
     """(ridge I - G)^-1 and (ridge I + (M-1) G)^-1, (B, 2, D, D), float64.
 
-    The first matrix is indefinite in the paper's form, and Cholesky wants a definite one, so what is factored is the
-    square: x^-1 = (x x)^-1 x. In float64 that costs a float32 answer nothing; steps of Newton's method for the inverse
-    give a float64 answer its digits back. Eigenvectors would do as well, but take several times longer, and LDL^T has
-    no batches on a GPU. A matrix that is singular, up to rounding, has no inverse but NaN.
+    The first matrix may be indefinite, as in the paper, and Cholesky needs a definite one. So the square is factorised:
+    x^-1 = (x x)^-1 x. In float64 this is accurate enough for float32 results; for float64 results, steps of Newton's
+    method restore the lost digits. Eigenvectors take several times longer, and torch has no batched LDL^T on a GPU. The
+    inverse of a matrix that is singular up to rounding is NaN.
     """
     g, r = gram.double(), ridge.double()[:, None, None]
     eye = torch.eye(g.shape[-1], dtype=g.dtype, device=g.device)

@@ -1,7 +1,7 @@
-"""The closed form on the CPU, in C: what `passes` computes, in two passes over A each way and a single call.
+"""The closed form on the CPU, in C: the same results as `passes`, by one call that reads A twice.
 
-Threads take pieces of images. Pieces do not depend on the number of threads and are added up in order, so results do
-not either. What is not served here, half precision for one, goes through `passes`.
+Threads work on pieces of images. Pieces do not depend on the number of threads and are summed in order, so results do
+not depend on it either. Unsupported tensors, such as half precision, are computed by `passes`.
 """
 
 import struct
@@ -15,20 +15,20 @@ from .library import TYPES, library
 
 __all__ = ["gram", "serves", "solve", "solve_gradients", "turn"]
 
-MOST = 64  # dimensions, and labels: with more, a block does not fit the cache, and BLAS does better
-SPAN = 2048  # pixels in a piece, or a multiple of that; that of gaussian.c divides it
-PIECES = 32  # the most that an image is divided into: each piece keeps sums of its own
-WORTH_THREADS = 2**15  # numbers of A; with fewer, starting threads takes longer than the work
-PACK = struct.Struct("32q").pack  # `Batch` of gaussian.c: 7 integers, 5 addresses and 5 views
-NOTHING = 0, 0, 0, 0
+MAX_CHANNELS = 64  # dimensions or labels: with more, a block does not fit the cache, and BLAS is faster
+SPAN = 2048  # a piece has a multiple of this many pixels; it is a multiple of BLOCK * SPAN in gaussian.c
+MAX_PIECES = 32  # per image: each piece has its own sums
+MIN_FOR_THREADS = 2**15  # entries of A; with fewer, starting threads takes longer than the work
+PACK = struct.Struct("32q").pack  # `Batch` in gaussian.c: 7 integers, 5 addresses and 5 views
+NO_VIEW = 0, 0, 0, 0
 
 
 def serves(*tensors: Tensor) -> bool:
-    """Whether the loops know these: embeddings first, then scores of pixels."""
+    """Whether the C code supports these tensors: embeddings first, then scores."""
     dtype = tensors[0].dtype
     return (
         dtype in TYPES
-        and all(x.dtype == dtype and x.shape[-1] <= MOST for x in tensors)
+        and all(x.dtype == dtype and x.shape[-1] <= MAX_CHANNELS for x in tensors)
         and readable(*tensors)
         and library(dtype) is not None
     )
@@ -37,8 +37,8 @@ def serves(*tensors: Tensor) -> bool:
 def solve(unary: Tensor, embeddings: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     count, length, m = unary.shape
     dims = embeddings.shape[-1]
-    last = unary.stride(-1) == 1 and m > FEW
-    scores = unary.new_empty(count, length, m) if last else unary.new_empty(count, m, length).mT
+    labels_last = unary.stride(-1) == 1 and m > FEW
+    scores = unary.new_empty(count, length, m) if labels_last else unary.new_empty(count, m, length).mT
     c, inverses = unary.new_empty(count, m, dims), unary.new_empty(count, 2, dims, dims, dtype=torch.float64)
     _run("forward", embeddings, unary, scores, ridge, c, inverses)
     return scores, c, inverses
@@ -78,17 +78,19 @@ def _run(
     count, length, m = given.shape
     dims = embeddings.shape[-1]
     spans = -(-length // SPAN)
-    piece = -(-spans // PIECES) * SPAN
+    piece = -(-spans // MAX_PIECES) * SPAN
     small = [x if x is None else x.contiguous() for x in (ridge, inverses, c, e, of_ridge)]
     packed = PACK(
         *(count, length, m, dims, -(-length // piece), piece),
-        torch.get_num_threads() if embeddings.numel() >= WORTH_THREADS else 1,
+        torch.get_num_threads() if embeddings.numel() >= MIN_FOR_THREADS else 1,
         *[0 if x is None else x.data_ptr() for x in small],
         *[y for x in (embeddings, given, scores, of_unary, of_embeddings) for y in _view(x)],
     )
     if getattr(library(given.dtype), name)(packed):
-        raise MemoryError(f"no room to solve for {tuple(given.shape)} with embeddings {tuple(embeddings.shape)}")
+        raise MemoryError(
+            f"not enough memory to solve for {tuple(given.shape)} with embeddings {tuple(embeddings.shape)}"
+        )
 
 
 def _view(x: Tensor | None) -> tuple[int, ...]:
-    return NOTHING if x is None else (x.data_ptr(), *x.stride())
+    return NO_VIEW if x is None else (x.data_ptr(), *x.stride())

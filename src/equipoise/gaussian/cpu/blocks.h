@@ -1,4 +1,4 @@
-/* Blocks of pixels for gaussian.c: copied to where channels lie close together, BLOCK numbers each, and combined. */
+/* Blocks of pixels for gaussian.c, with contiguous channels of BLOCK numbers each, and their products. */
 
 #include "systems.h"
 
@@ -6,15 +6,15 @@ typedef REAL Vector __attribute__((vector_size(32), aligned(sizeof(REAL)), may_a
 
 #define LANES (32 / (int64_t)sizeof(REAL))
 #define BLOCK (32 * LANES) /* pixels */
-#define WIDE 4             /* vectors of pixels that are worked on together */
+#define WIDE 4             /* vectors of pixels per step */
 
-/* Numbers of pixels, and how far apart images, pixels and channels are. No address: nobody wants them. */
+/* A tensor: its address and the strides of images, pixels and channels. The address is NULL if it is not needed. */
 typedef struct {
     REAL *at;
     int64_t image, pixel, channel;
 } View;
 
-/* A block of n pixels, each channel side by side, and 0 from there on. */
+/* Copies a block of n pixels, with each channel contiguous and padded with 0. */
 static void fetch(const View *x, int64_t image, int64_t start, int64_t n, int64_t channels, REAL *restrict to) {
     const REAL *from = x->at + image * x->image + start * x->pixel;
     if (x->pixel == 1) {
@@ -34,7 +34,7 @@ static void put(const View *x, int64_t image, int64_t start, int64_t n, int64_t 
     }
 }
 
-/* Channels where they are, and how far apart. */
+/* Channels in place: the address of the first, and the stride. */
 typedef struct {
     const REAL *at;
     int64_t apart;
@@ -54,8 +54,8 @@ static void add_products(const REAL *x, Rows y, Vector *sums) {
     for (int j = 0; j < 4; j++) sums[j] = total[0][j], sums[4 + j] = total[1][j];
 }
 
-/* out_k = scale (base_k + sum_n coefficients(k, n) x_n + others(k, n) y_n) for two channels k, which out has `apart`;
-   base may be none, and so may y. */
+/* out_k = scale (base_k + sum_n coefficients(k, n) x_n + others(k, n) y_n) for two channels k, with stride `apart`
+   in out. base and y may be NULL. */
 static inline void combine(
     const REAL *base, REAL *out, int64_t apart, REAL scale, int64_t count, Rows x, const REAL *coefficients,
     const REAL *y, const REAL *others, int64_t across, int64_t along) {

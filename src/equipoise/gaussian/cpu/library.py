@@ -1,4 +1,4 @@
-"""gaussian.c, compiled on first use as the chain's loops are."""
+"""Compiles gaussian.c on first use."""
 
 import ctypes
 from functools import cache
@@ -16,5 +16,5 @@ SOURCES = tuple(Path(__file__).with_name(name) for name in FILES)
 
 @cache
 def library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """The compiled loops for numbers of this type, or None if they cannot be had; the log says why."""
-    return build("gaussian", SOURCES, dtype, "the Gaussian CRF on the CPU runs in plain PyTorch, half as fast")
+    """The compiled library for this dtype, or None if it cannot be compiled; the reason is logged."""
+    return build("gaussian", SOURCES, dtype, "the Gaussian CRF on the CPU runs in plain PyTorch, about half as fast")

@@ -1,4 +1,4 @@
-/* The D x D systems of gaussian.c, in double: what systems.py computes, which see. Matrices are n x n, row by row. */
+/* The D x D systems of gaussian.c, in double; must equal systems.py. Matrices are n x n, row by row. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@ static void multiply(const double *x, bool transposed, const double *y, int64_t 
     }
 }
 
-/* L^-1 for y = L L^T, which is lost; NaN where y is not positive definite. */
+/* L^-1 for y = L L^T; NaN where y is not positive definite. Overwrites y. */
 static void inverse_root(double *restrict y, int64_t n, double *restrict out) {
     EACH(k, n) {
         double root = sqrt(y[k * n + k]);
@@ -32,7 +32,7 @@ static void inverse_root(double *restrict y, int64_t n, double *restrict out) {
     }
 }
 
-/* I - x y, and the largest of its entries; NaN counts as infinite. */
+/* Writes I - x y and returns its largest absolute entry; NaN counts as infinite. */
 static double residual(const double *x, const double *y, int64_t n, double *out) {
     double most = 0;
     multiply(x, false, y, n, out);
@@ -48,10 +48,10 @@ static size_t systems_size(int64_t dims, int64_t labels) {
     return (4 * dims * dims + (labels + 1) * dims) * sizeof(double);
 }
 
-/* (ridge I - G)^-1 and (ridge I + (M-1) G)^-1, from the lower half of G, whose rows lie `apart` */
+/* (ridge I - G)^-1 and (ridge I + (M-1) G)^-1, from the lower triangle of G, with row stride `apart` */
 static void invert(
-    const double *gram, int64_t apart, double ridge, int64_t labels, int64_t n, double *inverses, double *room) {
-    double *x = room, *y = x + n * n, *half = y + n * n, *more = half + n * n;
+    const double *gram, int64_t apart, double ridge, int64_t labels, int64_t n, double *inverses, double *workspace) {
+    double *x = workspace, *y = x + n * n, *half = y + n * n, *more = half + n * n;
     for (int which = 0; which < 2; which++) {
         double factor = which ? labels - 1 : -1, *inverse = inverses + which * n * n;
         EACH(i, n) EACH(j, n) {
@@ -72,11 +72,11 @@ static void invert(
     }
 }
 
-/* c from t, whose rows lie `apart` */
+/* c from t, with row stride `apart` */
 static void coefficients(
-    const double *t, int64_t apart, const double *inverses, int64_t labels, int64_t n, REAL *out, double *room) {
-    double *mean = room, *made = mean + n;
-    memset(room, 0, (labels + 1) * n * sizeof(double));
+    const double *t, int64_t apart, const double *inverses, int64_t labels, int64_t n, REAL *out, double *workspace) {
+    double *mean = workspace, *made = mean + n;
+    memset(workspace, 0, (labels + 1) * n * sizeof(double));
     EACH(m, labels) EACH(j, n) mean[j] += t[m * apart + j] / labels;
     EACH(m, labels) EACH(k, n) {
         double own = t[m * apart + k] - mean[k], shared = (labels - 1) * mean[k];

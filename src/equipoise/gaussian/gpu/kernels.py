@@ -1,15 +1,15 @@
-"""The passes over pixels in Triton: must equal `passes`, which see for the formulas.
+"""The passes over pixels in Triton. They must equal `passes`, which has the formulas.
 
-A program takes tiles of BL pixels of one image. D and M are filled up with zeros to DP and MP, the sizes of tiles that
-tensor cores multiply. Products of float32 go through them in three parts, which keeps the digits of float32; a product
-of two tensors in half precision is exact before it is added.
+A program computes tiles of BL pixels of one image. D and M are padded with zeros to DP and MP, tile sizes that tensor
+cores support. Products of float32 are computed in three parts (tf32x3), which keeps float32 precision. A product of two
+numbers in half precision is exact before it is added.
 
-Tensor cores want at least 16 labels. For few labels, and channels first, kernels with `few` in their names make plain
-sums instead: a thread holds some pixels with all their labels and goes through the dimensions, STEP at a time. The
-passes that come second take the images in reverse, as the last ones that the pass before has read are still in cache.
+Tensor cores need at least 16 labels. For few labels and contiguous pixels, kernels with `few` in their names compute
+plain sums instead: a thread holds some pixels with all their labels and loops over the dimensions, STEP at a time. The
+second pass processes the images in reverse order, because the last images of the first pass are still in cache.
 """
 
-# Triton's arguments have no types, and its constants are written in capitals.
+# Arguments of Triton kernels have no types, and constants are upper-case.
 # mypy: ignore-errors
 # ruff: noqa: N803
 
@@ -21,7 +21,7 @@ THREE_PARTS = tl.constexpr("tf32x3")
 
 @triton.jit
 def tile(pointer, rows, columns, down, right, length, width):
-    """rows x columns of a matrix, 0 outside of it."""
+    """Rows x columns of a matrix, 0 outside the matrix."""
     inside = (rows < length)[:, None] & (columns < width)[None, :]
     return tl.load(pointer + rows[:, None] * down + columns[None, :] * right, mask=inside, other=0.0)
 
@@ -68,9 +68,9 @@ def expand_kernel(
     row = tl.program_id(0) * BL + tl.arange(0, BL)
     label, dim = tl.arange(0, MP), tl.arange(0, DP)
     at = tile(a + image * ab, row, dim, al, ad, length, D).to(tl.float32)
-    turned = tile(c + image * M * D, dim, label, 1, D, D, M)
+    transposed = tile(c + image * M * D, dim, label, 1, D, D, M)
     xt = tile(x + image * xb, row, label, xl, xm, length, M).to(tl.float32)
-    value = (xt + tl.dot(at, turned, input_precision=THREE_PARTS)) / tl.load(ridge + image)
+    value = (xt + tl.dot(at, transposed, input_precision=THREE_PARTS)) / tl.load(ridge + image)
     put(out + image * ob, value, row, label, ol, om, length, M)
 
 
@@ -84,10 +84,10 @@ def spread_kernel(
     row = block * BL + tl.arange(0, BL)
     label, dim = tl.arange(0, MP), tl.arange(0, DP)
     at = tile(a + image * ab, row, dim, al, ad, length, D).to(tl.float32)
-    turned = tile(e + image * M * D, dim, label, 1, D, D, M)
+    transposed = tile(e + image * M * D, dim, label, 1, D, D, M)
     gt = tile(g + image * gb, row, label, gl, gm, length, M).to(tl.float32)
-    v = (gt + tl.dot(at, turned, input_precision=THREE_PARTS)) / tl.load(ridge + image)
-    if of_unary is not None:  # it lies as s does
+    v = (gt + tl.dot(at, transposed, input_precision=THREE_PARTS)) / tl.load(ridge + image)
+    if of_unary is not None:  # it has the strides of s
         put(of_unary + image * sb, v, row, label, sl, sm, length, M)
     st = tile(s + image * sb, row, label, sl, sm, length, M)
     if of_ridge is not None:
@@ -108,7 +108,7 @@ def contract_few_kernel(
     part, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
     dim = tl.arange(0, DP)
     end = tl.minimum(length, (part + 1) * chunk)
-    first = tl.zeros((BL, DP), tl.float32)  # a thread keeps sums of its own, to be added up at the end
+    first = tl.zeros((BL, DP), tl.float32)  # each thread keeps its own sums, added up at the end
     second, third, fourth = first, first, first
     for start in range(part * chunk, end, BL):
         row = start + tl.arange(0, BL)
@@ -169,10 +169,10 @@ def spread_few_kernel(
     v = solution(
         g + image * gb, e + image * M * D, a + image * ab, row, label, length, gl, gm, al, ad, M, D, STEP
     ) / tl.load(ridge + image)
-    lies = image * sb + row * sl + label * sm
-    if of_unary is not None:  # it lies as s does
-        tl.store(of_unary + lies, v.to(of_unary.dtype.element_ty), mask=here & real)
-    st = tl.load(s + lies, mask=here & real, other=0.0)
+    offset = image * sb + row * sl + label * sm
+    if of_unary is not None:  # it has the strides of s
+        tl.store(of_unary + offset, v.to(of_unary.dtype.element_ty), mask=here & real)
+    st = tl.load(s + offset, mask=here & real, other=0.0)
     if of_ridge is not None:
         tl.store(of_ridge + image * blocks + block, tl.sum(v * st))
     if of_embeddings is not None:

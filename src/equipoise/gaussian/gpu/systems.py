@@ -1,10 +1,10 @@
-"""The D x D systems in Triton: what `systems` computes, in one kernel each, and in float64 like there.
+"""The D x D systems in Triton: the functions of `gaussian/systems.py`, each in one kernel, in float64.
 
-A program takes one image, and adds up the parts that the passes over pixels left. The square of the matrix is inverted
-by sweeping (Gauss and Jordan's elimination, in place): it is positive definite, so no pivot has to be looked for.
+A program computes one image, after adding up the parts from the passes over pixels. The square of the matrix is
+inverted by Gauss-Jordan elimination in place. It is positive definite, so no pivoting is needed.
 """
 
-# Triton's arguments have no types, and its constants are written in capitals.
+# Arguments of Triton kernels have no types, and constants are upper-case.
 # mypy: ignore-errors
 # ruff: noqa: N803
 
@@ -14,7 +14,7 @@ import triton.language as tl
 
 @triton.jit
 def invert_kernel(square, ridge, inverses, parts, M: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):
-    """Of each image, (ridge I - G)^-1 and (ridge I + (M-1) G)^-1, by a program each."""
+    """(ridge I - G)^-1 and (ridge I + (M-1) G)^-1 of each image, one program per matrix."""
     which, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
     dim = tl.arange(0, DP)
     i, j = dim[:, None], dim[None, :]
@@ -25,7 +25,7 @@ def invert_kernel(square, ridge, inverses, parts, M: tl.constexpr, D: tl.constex
     x = tl.where(i == j, tl.load(ridge + image).to(tl.float64), 0.0) + tl.where(which == 0, -1.0, M - 1.0) * gram
     y = tl.dot(x, x, out_dtype=tl.float64)
     for k in range(D):
-        column = tl.sum(tl.where(j == k, y, 0.0), 1)  # and the row, as y stays symmetric
+        column = tl.sum(tl.where(j == k, y, 0.0), 1)  # also the row: y stays symmetric
         pivot = tl.sum(tl.where(dim == k, column, 0.0), 0)
         scaled = column / pivot
         y -= scaled[:, None] * column[None, :]
