@@ -1,1 +1,1 @@
-"""Benchmarks against real peers, interleaved in one run."""
+"""Benchmarks against other libraries, interleaved in one run."""

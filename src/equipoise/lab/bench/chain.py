@@ -1,12 +1,11 @@
-"""How fast and how right the chain CRF is beside its peers, in one process, each taking turns.
+"""Speed and accuracy of the chain CRF relative to its peers, in one process, with alternating turns.
 
-Times are medians (see `timing`); speed on a shared machine is only ever a ratio within a run. Errors are relative to
-the float64 answer of the reference: of the gradient with respect to unary, of the marginals, and for decoding the share
-of sequences whose labelling scores less than the best.
+Times are medians (see `timing`). On a shared machine, compare only ratios within one run. Errors are relative to the
+float64 reference: for losses the error of the gradient with respect to unary, for marginals that of the marginals, and
+for decoding the share of sequences whose labelling scores less than the best.
 """
 
 import os
-import platform
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import __version__, chain, objectives
+from ... import chain, objectives
 from .measurements import Measurements
 from .peers import PEERS, QUESTIONS, Call, Scores, importable
-from .timing import measure
+from .timing import measure_warm
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class Row:
     question: str
     size: str
     peer: str
-    milliseconds: float | None  # the median of the calls that count; None where the peer failed
-    times_slower: float | None  # than equipoise
+    milliseconds: float | None  # the median of the counted calls; None if the peer failed
+    times_slower: float | None  # relative to equipoise
     error: float | None
     note: str = ""
-    lowest: float | None = None  # milliseconds that a tenth of them stay below
-    overall: float | None = None  # the median of all calls, those in turns that the machine slowed down included
-    slowed: float | None = None  # the share of the time that passed in such turns
+    lowest: float | None = None  # milliseconds, the 10th percentile of the counted calls
+    overall: float | None = None  # the median of all calls, including those in slowed turns
+    slowed: float | None = None  # the share of the time in slowed turns
 
 
 @dataclass
@@ -72,7 +71,7 @@ def scores(size: Size, device: str, dtype: torch.dtype = torch.float32) -> Score
 
 
 def truth(s: Scores) -> dict[str, Tensor]:
-    """The answers in float64, on the CPU: gradients with respect to unary, marginals, and the best scores."""
+    """The results in float64, on the CPU: gradients with respect to unary, marginals, and the best scores."""
     exact = Scores(
         s.unary.detach().cpu().double().requires_grad_(),
         s.pairwise.detach().cpu().double().requires_grad_(),
@@ -120,19 +119,16 @@ def _double(answer: Any) -> Tensor:
 def run(
     device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZES, against: tuple[str, ...] = ()
 ) -> Iterator[Report]:
-    """Measure everything, giving the report so far after every question and size.
+    """Measure every question at every size, and yield the report so far after each.
 
-    `against` names the peers; all that can be imported if none are named.
+    `against` names the peers; if it is empty, all installed peers are measured.
     """
     known = importable()
     unknown = [peer for peer in against if peer not in known]
     if unknown:
-        raise ValueError(f"no peer {unknown[0]!r} is installed; have {', '.join(known)}")
+        raise ValueError(f"peer {unknown[0]!r} is not installed; installed are {', '.join(known)}")
     peers = [peer for peer in known if not against or peer in ("equipoise", *against)]
-    name = platform.processor() or platform.machine()
-    if device == "cuda":
-        name = torch.cuda.get_device_name()
-    report = Report(f"{device}: {name}", torch.__version__, torch.get_num_threads(), __version__, os.getloadavg()[0])
+    report = Report.start(device)
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     for size in sizes:
         s = scores(size, device)
@@ -162,17 +158,15 @@ def _compare(
             continue
         if question in answers:
             calls[name] = answers[question]
-    warm = measure(calls, 0.0, wait)
-    times = measure({n: c for n, c in calls.items() if not isinstance(warm[n], str)}, seconds, wait)
-    own = times.get("equipoise", warm["equipoise"])
+    times = measure_warm(calls, seconds, wait)
+    own = times["equipoise"]
     if isinstance(own, str):
         raise RuntimeError(f"{question} at {size}: {own}")
-    for name in calls:
-        taken = times.get(name, warm[name])
+    for name, taken in times.items():
         if isinstance(taken, str):
             rows.append(Row(question, str(size), name, None, None, None, taken))
             continue
-        row = Row(question, str(size), name, 1e3 * taken.median, taken.over(own), None)
+        row = Row(question, str(size), name, 1e3 * taken.median, taken.relative_to(own), None)
         row.error = error(question, calls[name](), s, exact)
         row.lowest, row.overall, row.slowed = 1e3 * taken.lowest, 1e3 * statistics.median(taken.every), taken.slowed
         row.note = "" if taken.steady else "no turn was steady"

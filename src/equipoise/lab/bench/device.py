@@ -1,11 +1,11 @@
-"""Time on the device alone, and how far it is from what the hardware allows.
+"""Kernel time on the device, and two lower bounds from the hardware.
 
-A call is captured in a CUDA graph and replayed, so that nothing but kernels is timed. Two floors:
+A call is captured in a CUDA graph and replayed, so only kernels are timed. The lower bounds (floors) are:
 
-    bytes     scores read twice and messages written and read once, gradients written once, over the memory bandwidth
-    steps     positions that wait for each other, L of them (both directions run side by side) or, cut into chunks,
-              3 sqrt(L), times what a step cannot do without: M multiplications in a row, a maximum over a warp (5
-              shuffles), an exp and a log, some 350 cycles in all
+    bytes     scores read twice, messages written and read once, gradients written once, over the memory bandwidth
+    steps     the number of sequential positions, L (both directions run in parallel) or, in chunks, 3 sqrt(L), times
+              the latency of a step: M dependent multiplications, a maximum over a warp (5 shuffles), an exp and a log,
+              about 350 cycles in total
 """
 
 import math
@@ -31,14 +31,14 @@ class DeviceRow:
 
 
 def bandwidth(gigabytes: float = 2.0) -> float:
-    """Bytes a second of a device-to-device copy, read and written."""
+    """Bytes per second, read and written, of a device-to-device copy."""
     x = torch.empty(int(gigabytes * 1e9) // 4, device="cuda")
     y = torch.empty_like(x)
     return 2 * x.numel() * 4 / (replay(lambda: y.copy_(x)) * 1e-6)
 
 
 def replay(call: Callable[[], object], repeats: int = 50) -> float:
-    """The median microseconds of a call, as a graph without the host."""
+    """The median microseconds of a call as a CUDA graph, without host overhead."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):

@@ -1,6 +1,6 @@
-"""The same system, put to every solver that can be imported: equipoise, linear_operator, and conjugate gradients.
+"""The solvers to compare: equipoise, linear_operator if installed, and conjugate gradients.
 
-A peer takes a `Question` and gives s, (B, L, M), differentiable with respect to unary and embeddings.
+A peer maps a `Question` to s, (B, L, M), differentiable with respect to unary and embeddings.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ class Size:
     side: int
     dims: int
     labels: int
-    share: float = 0.5  # of ridge that sigma_max takes: the nearer to 1, the longer conjugate gradients need
+    share: float = 0.5  # sigma_max / ridge; conjugate gradients need more steps as it approaches 1
     dtype: str = "float32"
 
     def __str__(self) -> str:
@@ -30,24 +30,24 @@ class Size:
 
 
 class Question(NamedTuple):
-    unary: Tensor  # (B, L, M), wants a gradient
-    embeddings: Tensor  # (B, L, D), likewise
+    unary: Tensor  # (B, L, M), requires a gradient
+    embeddings: Tensor  # (B, L, D), requires a gradient
     ridge: float
     weight: Tensor  # (B, L, M), the gradient with respect to s
-    steps: int = 0  # that conjugate gradients need for a residual of 1e-6
+    steps: int = 0  # of conjugate gradients, for a residual of 1e-6
 
     def gradient(self, scores: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(scores, (self.unary, self.embeddings), self.weight.to(scores.dtype))
 
     def wide(self) -> tuple[Tensor, Tensor, Tensor]:
-        """In float32 or float64, for those who know no other."""
+        """The inputs in float32 or float64, for peers without other dtypes."""
         dtype = torch.promote_types(self.unary.dtype, torch.float32)
         ridge = torch.full(self.unary.shape[:1], self.ridge, dtype=dtype, device=self.unary.device)
         return self.unary.to(dtype), self.embeddings.to(dtype), ridge
 
     @torch.no_grad()
     def counted(self) -> "Question":
-        """With the number of steps."""
+        """The same problem with the number of steps set."""
         unary, embeddings, ridge = self.wide()
         found = gaussian.cg(multiply, unary, (embeddings, ridge))
         assert found.iterations is not None
@@ -67,7 +67,7 @@ def dense(q: Question) -> Tensor:
 
 
 def unrolled(q: Question) -> Tensor:
-    """As many steps as are needed and no more, or it divides 0 by 0; autograd records them all."""
+    """Conjugate gradients recorded by autograd. More steps than needed would divide 0 by 0."""
     unary, embeddings, ridge = q.wide()
     x, r = torch.zeros_like(unary), unary
     p, left = r, (r * r).sum((-2, -1), keepdim=True)
@@ -85,8 +85,8 @@ def linear_operator(q: Question) -> Tensor:
 
 
 def low_rank(unary: Tensor, embeddings: Tensor, ridge: float) -> Tensor:
-    """Its low-rank solve, once for the mean over labels and once for the deviations, whose system it knows as
-    A A^T - ridge I."""
+    """linear_operator's low-rank solve, once for the mean over labels and once for the deviations from it, whose system
+    is A A^T - ridge I."""
     from linear_operator import operators as peer
 
     length, m = unary.shape[-2:]
@@ -115,19 +115,22 @@ def importable() -> list[str]:
 
 
 def question(size: Size, device: str) -> Question:
-    """Embeddings whose channels differ in size, as those of a net do, and a ridge that makes sigma_max its share."""
+    """A random problem: embeddings whose channels differ in scale, and ridge = sigma_max / share."""
     generator = torch.Generator().manual_seed(0)
     dtype = getattr(torch, size.dtype)
 
     def pixels(channels: int) -> Tensor:
-        return torch.randn(size.images, channels, size.side**2, generator=generator).mT  # as they come from a net
+        return torch.randn(
+            size.images, channels, size.side**2, generator=generator
+        ).mT  # the memory layout of a net's output
 
     unary, weight, embeddings = pixels(size.labels), pixels(size.labels), pixels(size.dims)
     embeddings = (embeddings * torch.logspace(0, -1, size.dims)).to(device, dtype)
     ridge = float((gaussian.sigma_max(embeddings) / size.share).max())
-    asked = Question(unary.to(device, dtype).requires_grad_(), embeddings.requires_grad_(), ridge, weight.to(device))
-    return asked.counted()
+    problem = Question(unary.to(device, dtype).requires_grad_(), embeddings.requires_grad_(), ridge, weight.to(device))
+    return problem.counted()
 
 
-def answer(name: str, asked: Question) -> tuple[Tensor, ...]:
-    return asked.gradient(PEERS[name][1](asked))
+def answer(name: str, problem: Question) -> tuple[Tensor, ...]:
+    """The gradients with respect to unary and embeddings."""
+    return problem.gradient(PEERS[name][1](problem))

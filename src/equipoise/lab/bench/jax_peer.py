@@ -1,6 +1,6 @@
-"""What a strong engineer would write in JAX, in the exp domain, jitted, gradients by jax.grad: a scan, and a tree.
+"""Chain CRFs in JAX, in the exp domain, jitted, with gradients from jax.grad: a scan and a tree.
 
-scan    a_t = (a_{t-1} @ exp W) * exp(U_t - max U_t), divided by its sum; log Z = the sum of the logarithms of those
+scan    a_t = (a_{t-1} @ exp W) * exp(U_t - max U_t), divided by its sum; log Z = the sum of the logs of these sums
 tree    exp W * exp(U_t - max U_t) for every edge, neighbours multiplied until one matrix is left: log2 L steps
 """
 
@@ -8,7 +8,7 @@ import functools
 import os
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or the other peers are left without memory
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave memory for the other peers
 
 import jax
 import jax.numpy as jnp
@@ -105,7 +105,7 @@ def decode(unary: Any, pairwise: Any, mask: Any) -> Any:
 
 
 def questions(s: Scores, log_partition: Any) -> dict[str, Call]:
-    """Those about sums, by `scan` or `tree`; decoding by a scan only."""
+    """The calls with `scan` or `tree` as the partition function; decoding only with `scan`."""
     if s.unary.dtype == torch.float64:
         jax.config.update("jax_enable_x64", True)
     u, w, y, mask = (jnp.asarray(np.asarray(x.detach().cpu())) for x in (s.unary, s.pairwise, s.labels, s.mask))

@@ -1,12 +1,12 @@
-"""The same four questions, put to every library that can be imported.
+"""The chain-CRF libraries to compare, and four computations ("questions") for each of them.
 
     likelihood   -log P(Y | X) and its gradient with respect to unary and pairwise
-    decode       the labelling of the highest score
+    decode       the labelling with the highest score
     marginals    P(y_t | X)
     marginal     the cross-entropy of the marginals and its gradient with respect to unary and pairwise
 
-A peer takes `Scores` and gives, for each question it can answer, a call without arguments that answers it, as its own
-users would: from tensors in to gradients out. Libraries that know no marginals get them as the gradient of log Z.
+A peer maps `Scores` to one call without arguments for each question it supports. A call does what a user of the library
+would do, from input tensors to gradients. If a library has no marginals, they are the gradient of log Z.
 """
 
 import importlib.util
@@ -24,8 +24,8 @@ Call = Callable[[], Any]
 
 
 class Scores(NamedTuple):
-    unary: Tensor  # (B, L, M), a leaf that wants a gradient
-    pairwise: Tensor  # (M, M), likewise
+    unary: Tensor  # (B, L, M), a leaf that requires a gradient
+    pairwise: Tensor  # (M, M), a leaf that requires a gradient
     labels: Tensor  # (B, L)
     lengths: Tensor | None  # (B,)
 
@@ -85,44 +85,44 @@ def torch_struct(s: Scores) -> dict[str, Call]:
     import torch_struct as peer
 
     mask, (b, length, m) = s.mask, s.unary.shape
-    # Its tree multiplies M x M matrices in the log domain by writing out all M^3 terms, and keeps about 8 such arrays.
-    _make_sure_of(8 * b * (length // 2) * m**3 * s.unary.itemsize, s.unary.device)
+    # torch-struct multiplies M x M matrices in the log domain with all M^3 terms in memory, about 8 arrays at once.
+    _require_memory(8 * b * (length // 2) * m**3 * s.unary.itemsize, s.unary.device)
     lengths = mask.sum(1)
     places = mask / mask.sum(1, keepdim=True)
 
     def model() -> Any:
-        # (batch, edge, label after, label before), unary scores folded in, the first ones into the first edge
+        # (batch, edge, next label, previous label); unary scores are added, the first ones to the first edge
         first = torch.nn.functional.pad(s.unary[:, :1], (0, 0, 0, s.unary.shape[1] - 2))
         potentials = s.pairwise.mT + s.unary[:, 1:, :, None] + first[:, :, None, :]
         return peer.LinearChainCRF(potentials.contiguous(), lengths=lengths)
 
-    # Its own ways between labels and the parts of a structure are loops in Python, here out of the clock's sight.
+    # torch-struct's conversion of labels is a Python loop, so it is not timed.
     gold = peer.LinearChainCRF.struct.to_parts(s.labels, m, lengths=lengths).type_as(s.unary)
 
-    def of_nodes(edges: Tensor) -> Tensor:
+    def to_nodes(edges: Tensor) -> Tensor:
         return torch.cat([edges[:, :1].sum(-2), edges.sum(-1)], 1)
 
     def marginal() -> tuple[Tensor, ...]:
-        p = of_nodes(model().marginals).gather(-1, s.labels[..., None])[..., 0]
+        p = to_nodes(model().marginals).gather(-1, s.labels[..., None])[..., 0]
         return s.gradient(-(p.clamp(min=1e-38).log() * places).sum())
 
     return {
         "likelihood": lambda: s.gradient(-model().log_prob(gold).sum()),
-        "decode": lambda: of_nodes(model().argmax).argmax(-1),
-        "marginals": lambda: of_nodes(model().marginals).detach(),
+        "decode": lambda: to_nodes(model().argmax).argmax(-1),
+        "marginals": lambda: to_nodes(model().marginals).detach(),
         "marginal": marginal,
     }
 
 
-def _make_sure_of(memory: float, device: torch.device) -> None:
-    """Raise rather than have the system end the whole run."""
+def _require_memory(memory: float, device: torch.device) -> None:
+    """Raise MemoryError if there is too little, before the system kills the process."""
     free = (
         torch.cuda.mem_get_info()[0]
         if device.type == "cuda"
         else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     )
     if memory > free:
-        raise MemoryError(f"needs about {memory / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
+        raise MemoryError(f"needs about {memory / 2**30:.0f} GiB, but {free / 2**30:.0f} GiB are free")
 
 
 def torchcrf_package(s: Scores) -> dict[str, Call]:

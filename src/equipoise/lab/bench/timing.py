@@ -1,8 +1,9 @@
-"""The wall clock of calls that take turns, on a machine that is not ours alone.
+"""Wall-clock times of calls that alternate, on a machine with other load.
 
-A neighbour whom no load average shows can make a core half as fast for tenths of a second, many times a minute. So each
-turn stands between two pulses, a fixed piece of Python. A turn is steady if neither took much longer than the quickest
-pulse of all. What counts is steady turns, whoever's turn it was; if there was none, all do.
+Other processes can halve the speed of a core for tenths of a second, many times a minute, without changing the load
+average. So calls are timed in short turns, with a speed probe, a fixed piece of Python, before and after each turn. A
+turn is steady if neither probe took much longer than the fastest probe of the run. Only steady turns count; if a call
+has none, all its turns count.
 """
 
 import itertools
@@ -14,22 +15,22 @@ from typing import NamedTuple
 
 from .peers import Call
 
-TURN = 0.03  # seconds, unless a call takes longer: short calls find their own data in the caches, not that of a peer
-MOST_TURNS = 200
-SLOWED = 1.25  # times the quickest pulse, from which on a turn is not steady
-PATIENCE = 4  # times the seconds asked for, until which steady turns are waited for
+TURN = 0.03  # seconds, unless one call takes longer; several short calls in a row keep their data in the caches
+MAX_TURNS = 200
+SLOWED = 1.25  # a turn is not steady if a probe takes this many times the fastest
+MAX_SECONDS = 4  # times the requested seconds, after which no more steady turns are awaited
 
 
 class Turn(NamedTuple):
-    pulse: float  # the slower of the two around it
+    probe: float  # seconds of the slower of the two probes
     seconds: list[float]  # of each call
 
 
 class Times(NamedTuple):
-    """Of one peer."""
+    """The turns of one call."""
 
     turns: list[Turn]
-    quickest: float  # of all pulses
+    fastest: float  # of all probes
 
     @property
     def every(self) -> list[float]:
@@ -37,7 +38,7 @@ class Times(NamedTuple):
 
     @property
     def steady(self) -> list[float]:
-        return [x for turn in self.turns if turn.pulse < SLOWED * self.quickest for x in turn.seconds]
+        return [x for turn in self.turns if turn.probe < SLOWED * self.fastest for x in turn.seconds]
 
     @property
     def counted(self) -> list[float]:
@@ -49,59 +50,69 @@ class Times(NamedTuple):
 
     @property
     def lowest(self) -> float:
-        """What a tenth of the calls that count stay below."""
+        """The 10th percentile of the counted calls."""
         return sorted(self.counted)[len(self.counted) // 10]
 
-    def over(self, other: "Times") -> float:
-        """How many times longer than the other. Where one of them had no steady turn, all turns of both count."""
+    def relative_to(self, other: "Times") -> float:
+        """The ratio of the medians. If either has no steady turn, all turns of both count."""
         if self.steady and other.steady:
             return self.median / other.median
         return statistics.median(self.every) / statistics.median(other.every)
 
     @property
     def slowed(self) -> float:
-        """The share of the time that passed in turns that were not steady."""
+        """The share of the time in turns that were not steady."""
         return 1 - sum(self.steady) / sum(self.every)
 
 
-class Pulse:
-    """Feels how fast the machine is, by a fixed piece of Python, and remembers the quickest."""
+class Probe:
+    """Measures the current speed of the machine with a fixed piece of Python, and stores the fastest time."""
 
-    def __init__(self, feel: Callable[[], float] | None = None) -> None:
-        self.feel = feel or (lambda: min(_wall(lambda: sum(range(1500))) for _ in range(3)))
-        self.quickest = math.inf
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self.clock = clock or (lambda: min(_wall(lambda: sum(range(1500))) for _ in range(3)))
+        self.fastest = math.inf
 
     def __call__(self) -> float:
-        seconds = self.feel()
-        self.quickest = min(self.quickest, seconds)
+        seconds = self.clock()
+        self.fastest = min(self.fastest, seconds)
         return seconds
 
 
-PULSE = Pulse()
+PROBE = Probe()
 
 
 def measure(
-    calls: dict[str, Call], seconds: float, wait: Callable[[], None], pulse: Pulse = PULSE
+    calls: dict[str, Call], seconds: float, wait: Callable[[], None], probe: Probe = PROBE
 ) -> dict[str, Times | str]:
-    """The times of each call, all taking turns until each has had so many steady seconds; or why it failed."""
+    """The times of each call, or its error message. Calls alternate until each has this many steady seconds.
+
+    `wait` blocks until the device has finished.
+    """
     turns: dict[str, list[Turn]] = {name: [] for name in calls}
     failures: dict[str, str] = {}
-    for _, (name, call) in itertools.product(range(MOST_TURNS), calls.items()):
-        had = Times(turns[name], pulse.quickest)
-        if name in failures or sum(had.steady) > seconds or sum(had.every) > PATIENCE * seconds:
+    for _, (name, call) in itertools.product(range(MAX_TURNS), calls.items()):
+        so_far = Times(turns[name], probe.fastest)
+        if name in failures or sum(so_far.steady) > seconds or sum(so_far.every) > MAX_SECONDS * seconds:
             continue
-        before = pulse()
+        before = probe()
         try:
             taken = _turn(call, wait)
-        except Exception as failure:  # a peer that breaks on a size is a result, not the end of the run
+        except Exception as failure:  # a peer that fails at a size is a result and must not end the run
             failures[name] = f"{type(failure).__name__}: {failure}"[:200]
             continue
-        turns[name].append(Turn(max(before, pulse()), taken))
-    return {name: failures.get(name) or Times(turns[name], pulse.quickest) for name in calls}
+        turns[name].append(Turn(max(before, probe()), taken))
+    return {name: failures.get(name) or Times(turns[name], probe.fastest) for name in calls}
+
+
+def measure_warm(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) -> dict[str, Times | str]:
+    """As `measure`, after one uncounted turn of each call. A call that fails in that turn is not measured."""
+    warm = measure(calls, 0.0, wait)
+    times = measure({name: call for name, call in calls.items() if not isinstance(warm[name], str)}, seconds, wait)
+    return {name: times.get(name, warm[name]) for name in calls}
 
 
 def _turn(call: Call, wait: Callable[[], None]) -> list[float]:
-    def answered() -> None:
+    def finished() -> None:
         call()
         wait()
 
@@ -109,7 +120,7 @@ def _turn(call: Call, wait: Callable[[], None]) -> list[float]:
     stop = time.perf_counter() + TURN
     while not taken or time.perf_counter() < stop:
         wait()
-        taken.append(_wall(answered))
+        taken.append(_wall(finished))
     return taken
 
 

@@ -1,9 +1,9 @@
-"""How fast the engine trains OCR, in replica-epochs a second, beside the floors of arithmetic and of memory.
+"""The training speed of the engine on OCR, in replica-epochs per second, and upper bounds from the hardware.
 
-    a letter costs   2 * 96,000 + 3 * (640,000 + 70,560 + 3,640) multiplications, forward and backward
-    and moves        about 41,000 numbers to or from memory, if every tensor is written once and read as needed
+    arithmetic   2 * 96,000 + 3 * (640,000 + 70,560 + 3,640) multiplications per letter, forward and backward
+    memory       about 41,000 numbers per letter to or from memory, if every tensor is written once
 
-The floor is the larger of the two, over the letters of an epoch, divided by what the device does in a second.
+An epoch takes at least the longer of the two times for all its letters, at the peak rates of an H200.
 """
 
 import time
@@ -22,11 +22,11 @@ PRODUCTS = 2 * 96_000 + 3 * (640_000 + 70_560 + 3_640)
 NUMBERS = 41_000
 PARAMETERS = 80_000
 PASSES = 7
-"""Over parameters and state, for a step of Adam that reads and writes each number once."""
+"""Passes over the parameters in a step of Adam that reads and writes parameters and state once."""
 
 FLOPS = {"float32": 60e12, "tf32": 400e12, "bfloat16": 790e12}
 BYTES = 4.8e12
-"""What an H200 does in a second."""
+"""Peak rates of an H200, per second."""
 
 PRECISIONS = tuple(FLOPS)
 
@@ -37,10 +37,10 @@ class Row:
     precision: str
     objective: str
     per_second: float
-    """Replica-epochs, validation included, without the first epoch, in which kernels are compiled."""
+    """Replica-epochs per second, including validation, without the first epoch, in which kernels are compiled."""
     floor_per_second: float
     test: float
-    """Mean accuracy of the replicas after so few epochs: to see that precision does not matter."""
+    """Mean test accuracy of the replicas, to compare the precisions."""
     epochs: int
 
 
@@ -55,7 +55,7 @@ class Report:
 
 
 def run(device: str, replicas: int, precision: str, objective: str = "marginal", epochs: int = 4) -> Row:
-    """Train so many replicas, seeds and folds mixed, for some epochs."""
+    """Train replicas with different seeds and folds for some epochs."""
     recipes = [
         Recipe("ocr", objective=objective, seed=i // 9, fold=i % 9, max_epochs=epochs, stop=epochs)
         for i in range(replicas)
@@ -80,7 +80,7 @@ def run(device: str, replicas: int, precision: str, objective: str = "marginal",
 
 
 def floor(precision: str) -> float:
-    """Replica-epochs a second that an H200 could do at best."""
+    """The upper bound of replica-epochs per second on an H200."""
     train_words = tasks.load("ocr").split(0, 0).train
     letters = int(ocr.load().lengths[train_words].sum())
     size = 2 if precision == "bfloat16" else 4
@@ -91,8 +91,8 @@ def floor(precision: str) -> float:
 
 
 def report(device: str, replicas: tuple[int, ...] = (72, 360), epochs: int = 4) -> Report:
-    """Every precision that the device has, at every size."""
-    run(device, replicas[0], "float32", epochs=2)  # kernels compile
+    """Every precision of the device with every number of replicas."""
+    run(device, replicas[0], "float32", epochs=2)  # compiles the kernels
     precisions = PRECISIONS if device == "cuda" else PRECISIONS[:1]
     rows = [run(device, count, precision, epochs=epochs) for count in replicas for precision in precisions]
     rows += [run(device, replicas[0], precisions[-1], name, epochs) for name in ("likelihood", "margin", "mean_field")]
