@@ -184,7 +184,7 @@ def test_messages_that_are_small_throughout() -> None:
     unary = torch.zeros(1, length, 3)
     unary[..., 2] = -INF
     chain = Problem(unary, pairwise[None, None], torch.tensor([length]))
-    log_z, nodes, edges = compiled.with_gradient("likelihood", *chain, None)
+    log_z, nodes, edges = compiled.loss_and_gradient("likelihood", *chain, None)
     expected = torch.tensor([length * math.log(2) - 55 * (length - 1)])
     torch.testing.assert_close(log_z, expected)
     torch.testing.assert_close(compiled.forward(*chain)[0], expected)
@@ -198,7 +198,7 @@ def test_a_loss_and_its_gradient_at_once(case: tuple[Problem, float], marginal: 
     chain, tolerance = case
     exact, labels = Problem(*double(*chain.clean())), some_labels(chain)
     weight = torch.ones_like(exact.unary[..., 0, 0])
-    got = compiled.with_gradient("cross_entropy" if marginal else "likelihood", *spoilt(chain), labels)
+    got = compiled.loss_and_gradient("cross_entropy" if marginal else "likelihood", *spoilt(chain), labels)
     value, known = (reference.cross_entropy if marginal else reference.forward)(*exact, labels)
     gradient = (
         reference.cross_entropy_gradient(weight, *exact, labels, known)
@@ -259,7 +259,7 @@ def test_float32_gradient_of_long_chains() -> None:
 
 @pytest.mark.parametrize("per_edge", [False, True])
 def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "WORTH_THREADS", 0)
+    monkeypatch.setattr(compiled, "MIN_THREADED_WORK", 0)
     generator = torch.Generator().manual_seed(0)
     unary, nodes = torch.randn(2, 33, 20, 40, generator=generator).unbind()
     pairwise = torch.randn(1, 19 if per_edge else 1, 40, 40, generator=generator)

@@ -15,7 +15,7 @@ from equipoise import ChainCRF, chain, objectives
 from equipoise.chain import backends, reference
 from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
-from equipoise.chain.scoring import marks, score
+from equipoise.chain.scoring import one_hot, score
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
@@ -99,7 +99,7 @@ def check(p: Problem, scale: float = 1.0) -> None:
     close(known.log_p, want_known.log_p.masked_fill(beyond, 0), atol)
     picked = want_known.log_p.gather(-1, labels[..., None]).masked_fill(beyond, 0)[..., 0]
     close(loss, -picked.sum(-1) / exact.lengths, atol)
-    put = -marks(labels, exact.unary, exact.lengths) / exact.lengths[..., None, None]
+    put = -one_hot(labels, exact.unary, exact.lengths) / exact.lengths[..., None, None]
     got = gpu.cross_entropy_gradient(weight.to(DEVICE), *p, labels.to(DEVICE), known)
     want_moved = reference.transport(put, None, weight.double(), *exact, want_known)
     close(got[0], want_moved[0].masked_fill(beyond, 0), 40 * atol)
@@ -118,10 +118,10 @@ def check(p: Problem, scale: float = 1.0) -> None:
 
 def check_at_once(p: Problem, exact: Problem, labels: Tensor, weight: Tensor, atol: float) -> None:
     """Losses with their gradients, for weights that are not known beforehand."""
-    for question, y in (("likelihood", None), ("likelihood", labels), ("cross_entropy", labels)):
-        value, weigh = gpu.at_once(question, *p, None if y is None else y.to(DEVICE))
+    for loss_name, y in (("likelihood", None), ("likelihood", labels), ("cross_entropy", labels)):
+        value, weigh = gpu.fused_loss(loss_name, *p, None if y is None else y.to(DEVICE))
         got = weigh(weight.to(DEVICE))
-        if question == "likelihood":
+        if loss_name == "likelihood":
             want, alpha = reference.forward(*exact, y)
             gradient = reference.marginals(weight.double(), *exact, alpha, y)
         else:
@@ -136,7 +136,7 @@ def check_at_once(p: Problem, exact: Problem, labels: Tensor, weight: Tensor, at
 def in_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions one after the other, and chunks of them side by side."""
     side_by_side = request.param == "side by side"
-    monkeypatch.setattr(scan, "pays", lambda unary: side_by_side and unary.shape[-2] > 1)
+    monkeypatch.setattr(scan, "worthwhile", lambda unary: side_by_side and unary.shape[-2] > 1)
 
 
 @pytest.mark.usefixtures("in_time")
@@ -171,7 +171,7 @@ def test_equals_the_reference_at_every_scale(scale: float, forbidden: float) -> 
 
 @pytest.mark.parametrize("own", [(), "edge"])
 def test_positions_are_shared_out_among_programs(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "LONG", 4)
+    monkeypatch.setattr(launch, "POSITIONS_PER_PROGRAM", 4)
     check(make((3,), 9, 3, own))
 
 
@@ -283,7 +283,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backends.BACKENDS, "gpu", gpu)
     monkeypatch.setitem(backends.KERNELS, "gpu", gpu)
     monkeypatch.setattr(backends, "gpu", gpu, raising=False)
-    monkeypatch.setattr(gpu, "serves", lambda unary, pairwise: unary.dtype == torch.float32)
+    monkeypatch.setattr(gpu, "supports", lambda unary, pairwise: unary.dtype == torch.float32)
 
 
 @pytest.mark.usefixtures("served")
@@ -294,7 +294,7 @@ def test_losses_may_be_asked_for_their_gradient_in_any_way(loss: Any, short: boo
     p, calls = make((3,), 4, 3), []
     if not short:
         monkeypatch.setattr(gpu, "is_short", lambda unary, pairwise: False)
-    monkeypatch.setattr(gpu, "at_once", lambda *args, original=gpu.at_once: calls.append(1) or original(*args))
+    monkeypatch.setattr(gpu, "fused_loss", lambda *args, original=gpu.fused_loss: calls.append(1) or original(*args))
     labels = torch.arange(12, device=DEVICE).view(3, 4) % 3
     weights = torch.tensor([[1.0, 1.0, 1.0], [0.5, -2.0, 3.0]], device=DEVICE)
     answers = []

@@ -87,7 +87,7 @@ def test_is_what_training_uses_and_always_the_same() -> None:
     pairwise = torch.randn(8, 1, 26, 26, device=DEVICE, generator=generator).requires_grad_()
     labels = torch.randint(26, (8, 32, 14), device=DEVICE, generator=generator)
     lengths = torch.randint(1, 15, (8, 32), device=DEVICE, generator=generator)
-    assert gpu.serves(unary, pairwise[:, :, None], "sequential")
+    assert gpu.supports(unary, pairwise[:, :, None], "sequential")
 
     def gradients(u: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad(objectives.mean_field(u, w, labels, lengths).sum(), (u, w))

@@ -1,8 +1,8 @@
-"""Which code answers: one specification in plain torch, and kernels that must equal it.
+"""The choice of a backend: a specification in plain torch, and kernels that must equal it.
 
-A backend is a module with these functions on the fields of a `Problem` whose pairwise is spread. What the alpha and
-beta that it hands out hold is its own affair, so a backward pass goes to the backend that made them: autograd carries
-the name along.
+A backend is a module with the functions of `Backend`, on the fields of a `Problem` whose pairwise is spread. Each
+backend has its own format for alpha and beta, so a backward pass uses the backend that computed them: autograd saves
+its name.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from .cpu import backend as cpu
 from .cpu.library import library
 from .problem import Problem
 from .reference import Messages
-from .scoring import Weigh
+from .scoring import WeightedGradient
 
 
 class Backend(Protocol):
@@ -64,13 +64,13 @@ class Backend(Protocol):
 
 
 class Kernels(Backend, Protocol):
-    """What is also asked of C and Triton, which take pairwise as it was given, too."""
+    """Functions that C and Triton have in addition. They also accept pairwise before `spread`."""
 
     def log_marginals(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Tensor: ...
 
-    def at_once(
-        self, question: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, /
-    ) -> tuple[Tensor, Weigh]: ...
+    def fused_loss(
+        self, loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, /
+    ) -> tuple[Tensor, WeightedGradient]: ...
 
 
 BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "cpu": cpu}
@@ -83,39 +83,39 @@ if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
 
 
 def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
-    """The chain as the backend wants it, and the backend's name.
+    """The chain prepared for a backend, and the backend's name.
 
-    Kernels do not read beyond a length; plain torch does, so it gets 0 there. Values of lengths and labels have been
-    checked, or will be by the kernel.
+    Kernels do not read beyond a length; plain torch does, so unary is set to 0 there. Values of lengths and labels are
+    checked here or by the kernel.
     """
     unary, pairwise, _ = chain
-    if "gpu" in BACKENDS and gpu.serves(unary, pairwise):
+    if "gpu" in BACKENDS and gpu.supports(unary, pairwise):
         return chain, "gpu"
-    looks = readable(*chain, *(() if labels is None else (labels,)))
-    if looks and library(unary.dtype) is not None:
+    values_readable = readable(*chain, *(() if labels is None else (labels,)))
+    if values_readable and library(unary.dtype) is not None:
         return chain, "cpu"
     check_values(chain, labels)
     chain = chain.clean()
-    return chain, "exponential" if looks and exponential.fits(chain.unary, pairwise) else "reference"
+    return chain, "exponential" if values_readable and exponential.fits(chain.unary, pairwise) else "reference"
 
 
-def sees_through(name: str, *tensors: Tensor) -> bool:
-    """Whether the backend can take these tensors, made after it was chosen.
+def accepts(name: str, *tensors: Tensor) -> bool:
+    """Whether the backend can process these tensors, which were created after it was chosen.
 
-    C cannot see through a vmap, and no kernel through that of `autograd.grad(is_grads_batched=True)`.
+    C does not support vmap. No kernel supports the vmap of `autograd.grad(is_grads_batched=True)`.
     """
     if name == "cpu":
         return readable(*tensors)
     return name != "gpu" or torch.compiler.is_compiling() or not any(map(opaque, tensors))
 
 
-def eager(name: str) -> bool:
-    """Whether these are kernels, asked for tensors with values, which nothing is looking at but autograd."""
+def direct(name: str) -> bool:
+    """Whether the backend is a kernel that can be called directly: no trace, transform or dispatch mode is active."""
     return name in KERNELS and values.eager()
 
 
-def at_once(name: str, chain: Problem) -> bool:
-    """Whether the backend should answer a loss along with its gradient."""
+def prefers_fused(name: str, chain: Problem) -> bool:
+    """Whether the backend should compute a loss together with its gradient."""
     return name == "cpu" or gpu.is_short(chain.unary, chain.pairwise)
 
 
@@ -124,7 +124,7 @@ def load(name: str) -> Backend:
 
 
 def mean_field(chain: Problem, iterations: int, schedule: str) -> Tensor:
-    """`meanfield.mean_field`, by the kernels where they know the problem."""
-    if "gpu" in BACKENDS and gpu_meanfield.serves(chain.unary, chain.pairwise, schedule):
+    """`meanfield.mean_field`, by the Triton kernels if they support the problem."""
+    if "gpu" in BACKENDS and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule):
         return gpu_meanfield.mean_field(*chain, iterations)
     return meanfield.mean_field(*chain, iterations, schedule)

@@ -1,10 +1,10 @@
-"""Labellings themselves: which k score highest, and draws from P(Y | X).
+"""Labellings: the k with the highest scores, and samples from P(Y | X).
 
     top_k:   max-sum over the k best ways to reach each label
     sample:  y_1 ~ p_1, then y_{t+1} ~ T_t(y_t, .), exact given the backward messages
 
-Labels are (*batch, [k,] L), -100 beyond the length. A row for which no labelling is left (fewer than k exist, or all
-score -inf) is -100 throughout.
+Labels are (*batch, [k,] L), -100 beyond the length. A row without a labelling (fewer than k exist, or all score -inf)
+is -100 at every position.
 """
 
 import torch
@@ -19,9 +19,9 @@ from .scoring import score
 def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
     """The k best labellings, best first, (*batch, k, L)."""
     batch, (length, m) = unary.shape[:-2], unary.shape[-2:]
-    # delta[..., j, r]: score of the r-th best way to be at label j; a pointer is the flat index (i, r) it came from.
-    nothing = unary.new_full((*batch, m, k - 1), -torch.inf)
-    delta = torch.cat([unary[..., 0, :, None], nothing], -1)
+    # delta[..., j, r]: score of the r-th best path to label j; a pointer is the flat index (i, r) of its predecessor.
+    forbidden = unary.new_full((*batch, m, k - 1), -torch.inf)
+    delta = torch.cat([unary[..., 0, :, None], forbidden], -1)
     stay = torch.arange(m * k, device=unary.device).reshape(m, k).expand(*batch, m, k)
     pointers = []
     for t in range(1, length):
@@ -37,7 +37,7 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
     for pointer in reversed(pointers):
         path.append(pointer.gather(-1, path[-1]))
     labels = torch.stack(path[::-1], -1) // k
-    return hide(labels, positions(unary, lengths)[..., None, :] & (score > -torch.inf)[..., None])
+    return mask_labels(labels, positions(unary, lengths)[..., None, :] & (score > -torch.inf)[..., None])
 
 
 def sample(
@@ -45,13 +45,13 @@ def sample(
 ) -> Tensor:
     """n independent labellings, (*batch, n, L)."""
     log_p, _, beta = reference.messages(unary, pairwise, lengths)
-    onward = (unary + beta)[..., None, :, :]  # what a label at t promises from there on, (*batch, 1, L, M)
+    onward = (unary + beta)[..., None, :, :]  # score of a label at t and of all that follows, (*batch, 1, L, M)
     batch = unary.shape[:-2]
 
     def draw(logits: Tensor) -> Tensor:  # (*batch, n, M) -> (*batch, n); Gumbel-max never picks a label at -inf
         logits = logits.expand(*batch, n, logits.shape[-1])
-        waiting = torch.empty_like(logits, memory_format=torch.contiguous_format).exponential_(generator=generator)
-        return (logits - waiting.log()).argmax(-1)
+        exponential = torch.empty_like(logits, memory_format=torch.contiguous_format).exponential_(generator=generator)
+        return (logits - exponential.log()).argmax(-1)
 
     path = [draw(log_p[..., None, 0, :])]
     for t in range(unary.shape[-2] - 1):
@@ -59,7 +59,7 @@ def sample(
         row = rows.gather(-2, path[-1][..., None].expand(*batch, n, rows.shape[-1]))
         path.append(draw(row + onward[..., t + 1, :]))
     possible = (log_p[..., 0, :] > -torch.inf).any(-1)
-    return hide(torch.stack(path, -1), (positions(unary, lengths) & possible[..., None])[..., None, :])
+    return mask_labels(torch.stack(path, -1), (positions(unary, lengths) & possible[..., None])[..., None, :])
 
 
 def score_found(chain: Problem, labels: Tensor) -> Tensor:
@@ -75,5 +75,5 @@ def score_found(chain: Problem, labels: Tensor) -> Tensor:
     return torch.where(found, score(*wide, labels.clamp(min=0)), -torch.inf)
 
 
-def hide(labels: Tensor, shown: Tensor) -> Tensor:
+def mask_labels(labels: Tensor, shown: Tensor) -> Tensor:
     return torch.where(shown, labels, IGNORE)

@@ -1,11 +1,11 @@
-"""The derivatives of log Z, of the marginals and of the entropy, said to autograd in closed form.
+"""Closed-form derivatives of log Z, of the marginals and of the entropy, as autograd functions.
 
     d log Z / d U_t(j)    = p_t(j)     = P(y_t = j | X)
     d log Z / d W_t(i, j) = xi_t(i, j) = P(y_t = i, y_{t+1} = j | X)
 
-so the gradient of log Z is the marginals, the gradient of the marginals is a `transport` of mass along the chain, and
-both cost memory of order (*batch, L, M). Only where the gradient of a transport may be asked for (the third derivative
-of log Z) do we leave it to autograd to record the loops of the reference: right to any order, and rarely needed.
+The gradient of log Z is the marginals. The gradient of the marginals is a `transport` of mass along the chain. Both
+need memory of order (*batch, L, M). Only where the gradient of a transport may be needed (the third derivative of
+log Z) does autograd record the loops of the reference: correct to any order, and rarely needed.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ class Marginals(Function):
     ) -> tuple[Tensor, Tensor]:
         matrices = spread(pairwise, unary)
         kernel = backends.load(backend)
-        if not backends.sees_through(backend, weight):
+        if not backends.accepts(backend, weight):
             kernel = reference
             _, alpha = reference.forward(unary, matrices, lengths, labels)
         nodes, edges = kernel.marginals(weight, unary, matrices, lengths, alpha, labels)
@@ -104,7 +104,7 @@ class LogMarginals(Function):
     @staticmethod
     def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> tuple[Tensor, ...]:
         known = backends.load(backend).messages(unary, spread(pairwise, unary), lengths)
-        return tuple(known)  # vmap knows plain tuples only
+        return tuple(known)  # vmap supports plain tuples only
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -120,7 +120,7 @@ class LogMarginals(Function):
         unary, pairwise, lengths, *saved = ctx.saved_tensors
         backend = _for_backward(ctx.backend, nodes)
         matrices = spread(pairwise, unary)
-        known = _recall(backend, ctx.backend, unary, matrices, lengths, saved)
+        known = _load_messages(backend, ctx.backend, unary, matrices, lengths, saved)
         weight = torch.ones_like(unary[..., 0, 0])
         moved, gradient, _ = backend.transport(nodes, None, weight, unary, matrices, lengths, known)
         return moved, gradient.reshape(pairwise.shape), None, None
@@ -129,7 +129,7 @@ class LogMarginals(Function):
 class CrossEntropy(Function):
     """(unary, pairwise, lengths, labels, backend) -> the mean of -log p at the labels, log p, alpha, beta.
 
-    What `LogMarginals` and a few operations on its answer would give; the commonest loss is worth its own.
+    The same as `LogMarginals` followed by a few operations, but faster, since this loss is common.
     """
 
     generate_vmap_rule = True
@@ -159,42 +159,42 @@ class CrossEntropy(Function):
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, *saved: Tensor, backend: str
     ) -> tuple[Tensor, Tensor]:
         kernel, matrices = _for_backward(backend, weight), spread(pairwise, unary)
-        known = _recall(kernel, backend, unary, matrices, lengths, saved)
+        known = _load_messages(kernel, backend, unary, matrices, lengths, saved)
         nodes, edges = kernel.cross_entropy_gradient(weight, unary, matrices, lengths, labels, known)
         return nodes, edges.reshape(pairwise.shape)
 
 
-class AtOnce(Function):
+class FusedLoss(Function):
     """(unary, pairwise, lengths, labels or None, question, backend) -> a loss, (*batch,).
 
-    Its gradient comes along, but for the weights of the sequences, so that the backward pass has no more to do than to
-    multiply. Where the backend cannot do that (C wants equal weights, which is what the sum or the mean of a batch
-    makes of them), and where the gradient is itself to be differentiated, it is made again.
+    The forward pass also computes the gradient for weights of 1, so that the backward pass only multiplies by the
+    weights. The gradient is recomputed if the backend does not support the weights (C needs equal weights, as the sum
+    or the mean of a batch gives) and if the gradient is itself differentiated.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, question: str, backend: str
+        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, loss_name: str, backend: str
     ) -> Tensor:
-        loss, ctx.weigh = backends.KERNELS[backend].at_once(question, unary, pairwise, lengths, labels)
+        loss, ctx.weighted_gradient = backends.KERNELS[backend].fused_loss(loss_name, unary, pairwise, lengths, labels)
         ctx.save_for_backward(unary, pairwise, lengths, labels)
-        ctx.question, ctx.backend = question, backend
+        ctx.loss_name, ctx.backend = loss_name, backend
         return loss
 
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
-        weigh, ctx.weigh = ctx.weigh, None  # who gets the gradient may change it, so it is given away only once
-        gradient = None if weigh is None or torch.is_grad_enabled() else weigh(weight)
+        function, ctx.weighted_gradient = ctx.weighted_gradient, None  # used once: the caller may modify the gradient
+        gradient = None if function is None or torch.is_grad_enabled() else function(weight)
         if gradient is None:
-            again = AtOnce.likelihood if ctx.question == "likelihood" else AtOnce.cross_entropy
-            gradient = again(weight, *ctx.saved_tensors, backend=ctx.backend)
+            recompute = FusedLoss.likelihood if ctx.loss_name == "likelihood" else FusedLoss.cross_entropy
+            gradient = recompute(weight, *ctx.saved_tensors, backend=ctx.backend)
         return *gradient, None, None, None, None
 
     @staticmethod
     def likelihood(
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, *, backend: str
     ) -> tuple[Tensor, Tensor]:
-        alpha = cpu.NOTHING.alpha
+        alpha = cpu.NO_MESSAGES.alpha
         if backend != "cpu":
             u, w = unary.detach(), pairwise.detach()
             alpha = backends.load(backend).forward(u, spread(w, u), lengths)[1]
@@ -202,14 +202,14 @@ class AtOnce(Function):
 
     @staticmethod
     def cross_entropy(weight: Tensor, *saved: Tensor, backend: str) -> tuple[Tensor, Tensor]:
-        known = cpu.NOTHING if backend == "cpu" else ()
+        known = cpu.NO_MESSAGES if backend == "cpu" else ()
         return CrossEntropy.gradient(weight, *saved, *known, backend=backend)
 
 
 class Entropy(Function):
     """(unary, pairwise, lengths) -> H(Y | X).
 
-    H = log Z - E[F], so its gradient is -Cov(F, .): that of minus the expected score, with the scores in it held still.
+    H = log Z - E[F], so its gradient is -Cov(F, .): the gradient of minus the expected score, with the scores constant.
     """
 
     generate_vmap_rule = True
@@ -233,7 +233,7 @@ class Entropy(Function):
 
 
 def apply(function: type[Function], *args: Any) -> Any:
-    """As function.apply, less its look at the signature on every call, which takes longer than a short chain."""
+    """function.apply without its inspection of the signature, which takes longer than a short chain."""
     if transforming():
         return function.apply(*args)
     return super(Function, function).apply(*args)  # type: ignore[misc]
@@ -245,17 +245,17 @@ def _marginals(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def _for_backward(name: str, *cotangents: Tensor) -> backends.Backend:
-    """The backend for a backward pass; the reference where that pass is itself recorded, or where it cannot see."""
-    recorded = torch.is_grad_enabled() or not backends.sees_through(name, *cotangents)
+    """The backend for a backward pass; the reference if that pass is recorded or the backend rejects the gradients."""
+    recorded = torch.is_grad_enabled() or not backends.accepts(name, *cotangents)
     return backends.load("reference" if recorded else name)
 
 
-def _recall(
+def _load_messages(
     backend: backends.Backend, name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, saved: Sequence[Tensor]
 ) -> Messages:
-    """The messages saved by the backend of this name; made again where another is to use them, or autograd to see.
+    """The messages saved by the backend of this name.
 
-    So they are if none were saved.
+    They are recomputed if none were saved, if another backend uses them, or if autograd records this pass.
     """
     if not saved or torch.is_grad_enabled() or backend is not backends.load(name):
         return backend.messages(unary, pairwise, lengths)

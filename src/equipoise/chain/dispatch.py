@@ -1,7 +1,7 @@
-"""Who answers a question that autograd may want the gradient of: a kernel by itself, or one with its `derivatives`.
+"""Dispatch with autograd: call a kernel directly, or through a `Function` of `derivatives`.
 
-Where nobody will ask for a gradient, the kernel is all there is to call. Where a loss of short chains is asked for, its
-gradient comes along. Everything else goes the way that torch.compile, vmap and higher derivatives know.
+If no gradient is needed, the kernel is called directly. For some losses the gradient is computed together with the
+value (`FusedLoss`). All other calls use the functions that support torch.compile, vmap and higher derivatives.
 """
 
 import torch
@@ -9,25 +9,25 @@ from torch import Tensor
 
 from . import backends
 from .cpu import backend as cpu
-from .derivatives import AtOnce, CrossEntropy, Entropy, LogMarginals, LogPartition, Marginals, apply
+from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
 from .problem import Problem
 
 
 def log_partition(chain: Problem, labels: Tensor | None = None) -> Tensor:
     """log Z, (*batch,); with labels -log P(labels), +inf where they are forbidden."""
     chain, backend = backends.choose(chain, labels)
-    if backends.eager(backend):
+    if backends.direct(backend):
         if not _recorded(chain):
             return backends.KERNELS[backend].forward(*chain, labels)[0]
-        if backends.at_once(backend, chain):
-            return apply(AtOnce, *chain, labels, "likelihood", backend)
+        if backends.prefers_fused(backend, chain):
+            return apply(FusedLoss, *chain, labels, "likelihood", backend)
     return apply(LogPartition, *chain, labels, backend)[0]
 
 
 def log_marginals(chain: Problem) -> Tensor:
     """log p_t(j), (*batch, L, M), 0 beyond the length."""
     chain, backend = backends.choose(chain)
-    if backends.eager(backend) and not _recorded(chain):
+    if backends.direct(backend) and not _recorded(chain):
         return backends.KERNELS[backend].log_marginals(*chain)
     return apply(LogMarginals, *chain, backend)[0]
 
@@ -35,19 +35,19 @@ def log_marginals(chain: Problem) -> Tensor:
 def cross_entropy(chain: Problem, labels: Tensor) -> Tensor:
     """-1/L sum_t log p_t(y_t), (*batch,)."""
     chain, backend = backends.choose(chain, labels)
-    if backends.eager(backend):
+    if backends.direct(backend):
         if not _recorded(chain):
             return backends.KERNELS[backend].cross_entropy(*chain, labels)[0]
-        if backends.at_once(backend, chain):
-            return apply(AtOnce, *chain, labels, "cross_entropy", backend)
+        if backends.prefers_fused(backend, chain):
+            return apply(FusedLoss, *chain, labels, "cross_entropy", backend)
     return apply(CrossEntropy, *chain, labels, backend)[0]
 
 
 def edge_marginals(chain: Problem) -> Tensor:
-    """xi_t(i, j), added up over the sequences and edges that share a matrix: the shape of chain.pairwise."""
+    """xi_t(i, j), summed over the sequences and edges that share a matrix: the shape of chain.pairwise."""
     chain, backend = backends.choose(chain)
-    kept = backend == "cpu" and backends.eager(backend)
-    alpha = cpu.NOTHING.alpha if kept else apply(LogPartition, *chain, None, backend)[1]
+    needs_no_alpha = backend == "cpu" and backends.direct(backend)
+    alpha = cpu.NO_MESSAGES.alpha if needs_no_alpha else apply(LogPartition, *chain, None, backend)[1]
     weight = torch.ones_like(chain.unary[..., 0, 0])
     return apply(Marginals, weight, *chain, alpha, None, backend)[1]
 
@@ -58,5 +58,5 @@ def entropy(chain: Problem) -> Tensor:
 
 
 def _recorded(chain: Problem) -> bool:
-    """Whether autograd will ask for a gradient."""
+    """Whether autograd records the call."""
     return torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)

@@ -1,11 +1,11 @@
-"""Sum-product message passing in the exp domain: one matrix product a step. Must equal `reference` where `fits` holds.
+"""Sum-product message passing in the exp domain: one matrix product per step. Must equal `reference` if `fits`.
 
     a_t = (a_{t-1} E) * X_t, divided by its sum          E = exp(W - max W),  X_t = exp(U_t - max U_t)
     b_t = E (X_{t+1} * b_{t+1}), divided by its maximum
-    log Z = the sum of the logarithms of what was divided out, and of the maxima
+    log Z = the sum of the logarithms of all divisors, plus the maxima
 
-A product that underflows is lost for good, even if later scores favour it, so nothing may underflow: with all scores
-finite, two entries of a_t differ by a factor of at most exp(range of U_t + range of W), and those of b_t by less.
+A product that underflows is lost, even if later scores favour it, so nothing may underflow. If all scores are finite,
+two entries of a_t differ by a factor of at most exp(range of U_t + range of W), and those of b_t by less.
 """
 
 import functools
@@ -18,7 +18,7 @@ from torch import Tensor
 from . import reference
 from .problem import positions
 from .reference import Messages, decode
-from .scoring import marks, mean_loss, mean_loss_gradient, measured_from
+from .scoring import mean_loss, mean_loss_gradient, one_hot, relative_to_labels
 
 __all__ = [
     "cross_entropy",
@@ -31,7 +31,7 @@ __all__ = [
     "transport",
 ]
 
-ROOM = {torch.float32: 80.0, torch.float64: 600.0}  # what exp can take off 1 and still be a normal number
+EXP_RANGE = {torch.float32: 80.0, torch.float64: 600.0}  # exp(-x) is a normal number
 
 
 P = ParamSpec("P")
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Keep an autocast region around the caller from running these matrix products in half precision."""
+    """Disable autocast, which would run these matrix products in half precision."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -56,14 +56,14 @@ def fits(unary: Tensor, pairwise: Tensor) -> bool:
     if unary.numel() == 0 or pairwise.numel() == 0:
         return False
     step = pairwise.amax() - pairwise.amin() + (unary.amax(-1) - unary.amin(-1)).amax()
-    return bool(step <= ROOM[unary.dtype])
+    return bool(step <= EXP_RANGE[unary.dtype])
 
 
 @full_precision
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """log Z, or with labels -log P(labels), (*batch,), and a, (*batch, L, M); beyond the length a stays as it was."""
+    """log Z, or with labels -log P(labels), (*batch,), and a, (*batch, L, M), which repeats its last valid row."""
     if labels is not None:
-        unary, _ = measured_from(labels, unary, pairwise, lengths)
+        unary, _ = relative_to_labels(labels, unary, pairwise, lengths)
     matrix, top = _exp(pairwise)
     peak = unary.amax(-1)
     scores = (unary - peak[..., None]).exp()
@@ -97,7 +97,7 @@ def marginals(
     edges = _outer(left, onward[..., 1:, :], pairwise) * matrix
     if labels is None:
         return nodes, edges
-    gold = marks(labels, unary, lengths)
+    gold = one_hot(labels, unary, lengths)
     weighed = weight[..., None, None] * gold
     return nodes - weighed, edges - _outer(weighed[..., :-1, :], gold[..., 1:, :], pairwise)
 
@@ -121,8 +121,8 @@ def transport(
     lengths: Tensor,
     known: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `reference.transport`, with T_t(i, j) = E(i, j) onward_{t+1}(j) / z_t(i) and S_t likewise."""
-    if edges is not None:  # the second derivative of log Z, which is rarely asked for
+    """`reference.transport`, with T_t(i, j) = E(i, j) onward_{t+1}(j) / z_t(i) and S_t likewise."""
+    if edges is not None:  # the second derivative of log Z, which is rarely needed
         known = reference.messages(unary, pairwise, lengths)
         return reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
     matrix, _ = _exp(pairwise)
@@ -131,26 +131,26 @@ def transport(
     nodes = nodes.masked_fill(~exists, 0)
     nodes = weight[..., None, None] * (nodes - log_p.exp() * nodes.sum(-1, keepdim=True))
     onward = (b * (unary - unary.amax(-1, keepdim=True)).exp())[..., 1:, :] * exists[..., 1:, :]
-    onto = 1 / _left_all(onward, matrix).masked_fill(~exists[..., 1:, :], 1)
-    reach = exists[..., 1:, :] / _right_all(a[..., :-1, :], matrix)
+    right_scale = 1 / _left_all(onward, matrix).masked_fill(~exists[..., 1:, :], 1)
+    left_scale = exists[..., 1:, :] / _right_all(a[..., :-1, :], matrix)
 
     last = unary.shape[-2] - 1
     rights, lefts = [nodes[..., 0, :]], [nodes[..., last, :]]
     for t in range(last):
-        moved = _right(rights[-1] * onto[..., t, :], matrix, t) * onward[..., t, :]
+        moved = _right(rights[-1] * right_scale[..., t, :], matrix, t) * onward[..., t, :]
         rights.append(moved + nodes[..., t + 1, :])
     for t in range(last - 1, -1, -1):
-        moved = a[..., t, :] * _left(lefts[-1] * reach[..., t, :], matrix, t)
+        moved = a[..., t, :] * _left(lefts[-1] * left_scale[..., t, :], matrix, t)
         lefts.append(moved + nodes[..., t, :])
     right, left = torch.stack(rights, -2), torch.stack(lefts[::-1], -2)
-    gradient = _outer(right[..., :-1, :] * onto, onward, pairwise) + _outer(
-        a[..., :-1, :], left[..., 1:, :] * reach, pairwise
+    gradient = _outer(right[..., :-1, :] * right_scale, onward, pairwise) + _outer(
+        a[..., :-1, :], left[..., 1:, :] * left_scale, pairwise
     )
     return right + left - nodes, gradient * matrix, torch.zeros_like(weight)
 
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
-    """As `reference.cross_entropy`."""
+    """`reference.cross_entropy`."""
     known = messages(unary, pairwise, lengths)
     return mean_loss(known.log_p, lengths, labels), known
 
@@ -158,7 +158,7 @@ def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tens
 def cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
 ) -> tuple[Tensor, Tensor]:
-    """As `reference.cross_entropy_gradient`."""
+    """`reference.cross_entropy_gradient`."""
     return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, known)[:2]
 
 
@@ -182,7 +182,7 @@ def _backward(unary: Tensor, matrix: Tensor, lengths: Tensor) -> tuple[Tensor, T
 
 
 def _right(row: Tensor, matrix: Tensor, t: int) -> Tensor:
-    """row E_t, (*batch, M); one matrix product where neighbouring sequences share a matrix."""
+    """row E_t, (*batch, M); one matrix product if neighbouring sequences share a matrix."""
     step = reference.edge(matrix, t)
     if row.ndim == 1 or step.shape[-3] == 1:
         return row @ (step if row.ndim == 1 else step[..., 0, :, :])
@@ -210,7 +210,7 @@ def _outer(left: Tensor, right: Tensor, pairwise: Tensor) -> Tensor:
     shape = pairwise.shape
     if shape[-3] != 1:
         return (left[..., :, None] * right[..., None, :]).sum_to_size(shape)
-    # Merge the batch dimensions that share a matrix with time, so that one product does the sum.
+    # Merge batch dimensions that share a matrix with time, so that one matrix product computes the sum.
     while pairwise.ndim > 3 and pairwise.shape[-4] == 1:
         left, right, pairwise = left.flatten(-3, -2), right.flatten(-3, -2), pairwise.squeeze(-4)
     return (left.mT @ right).sum_to_size(pairwise[..., 0, :, :].shape).reshape(shape)

@@ -1,4 +1,4 @@
-"""The questions one can ask a linear-chain CRF (§4.1), each a pure function of its scores.
+"""Inference in a linear-chain CRF (§4.1): pure functions of its scores.
 
     F(Y | X) = sum_t U(x_t, y_t) + sum_t W(y_t, y_{t+1}),      P(Y | X) = exp F(Y | X) / Z
 
@@ -7,9 +7,9 @@ Shapes, the same in every function:
     pairwise  (M, M) for all, (*batch, M, M) for each sequence or (*batch, L-1, M, M) for each edge, where a batch size
               may also be 1; pairwise[..., i, j] scores label i at position t followed by label j at t+1
     lengths   (*batch,), from 1 to L; all L if not given
-    labels    (*batch, L); what stands beyond the length is not read
+    labels    (*batch, L); values beyond the length are not read
 
-A score of -inf forbids a label or a transition. float16 and bfloat16 are computed, and answered, in float32.
+A score of -inf forbids a label or a transition. float16 and bfloat16 are computed, and returned, in float32.
 """
 
 import torch
@@ -21,7 +21,7 @@ from .problem import spread
 
 
 def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """The score F(Y | X) of one labelling a sequence, (*batch,).
+    """The score F(Y | X) of one labelling per sequence, (*batch,).
 
     >>> unary, pairwise = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.0, 5.0], [0.0, 0.0]])
     >>> score(unary, pairwise, torch.tensor([0, 1]))  # 1 + 5 + 2
@@ -69,7 +69,7 @@ def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = Non
 def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
     """H(Y | X) = -sum_Y P(Y | X) log P(Y | X) in nats, (*batch,). Differentiable; 0 where no labelling is allowed.
 
-    >>> f"{entropy(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # as uncertain as a fair choice among 8
+    >>> f"{entropy(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # a uniform distribution over 8 labellings
     '8.0000'
     """
     return dispatch.entropy(problem(unary, pairwise, lengths))
@@ -78,8 +78,8 @@ def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> T
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The labelling with the highest score (MAP), (*batch, L), -100 beyond the length, and its score, (*batch,).
 
-    The score is differentiable. Where every labelling is forbidden, labels are -100 throughout and the score is -inf;
-    where scores are NaN, labels are -100 too, or whatever is best without those.
+    The score is differentiable. If every labelling is forbidden, all labels are -100 and the score is -inf. If scores
+    are NaN, labels are -100 or the best labels among the others.
 
     >>> unary = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> labels, best = decode(unary, torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor(2))
@@ -89,7 +89,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     chain = given(unary, pairwise, lengths)
     recorded = torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad)
     ready, backend = backends.choose(chain.detach() if recorded else chain)
-    ready = ready if backends.eager(backend) else ready.spread()
+    ready = ready if backends.direct(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)
     if recorded:
         best = decoding.score_found(chain.spread(), labels[..., None, :])[..., 0]
@@ -99,7 +99,8 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
 def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: int) -> tuple[Tensor, Tensor]:
     """The k labellings with the highest scores, best first: labels (*batch, k, L) and scores (*batch, k).
 
-    Where fewer than k labellings are allowed, the rest are -100 throughout and score -inf. Scores are differentiable.
+    If fewer than k labellings are allowed, the rest are -100 at every position and score -inf. Scores are
+    differentiable.
 
     >>> labels, scores = top_k(torch.tensor([[0.0, 1.0], [0.0, 3.0]]), torch.zeros(2, 2), k=3)
     >>> labels.tolist(), scores.tolist()
@@ -124,7 +125,7 @@ def sample(
 
     >>> copy = torch.tensor([[0.0, -torch.inf], [-torch.inf, 0.0]])
     >>> draws = sample(torch.zeros(4, 2), copy, n=3, generator=torch.Generator().manual_seed(0))
-    >>> bool((draws == draws[:, :1]).all())  # all four positions agree, as they must
+    >>> bool((draws == draws[:, :1]).all())  # all four positions agree
     True
     """
     if n < 1:
@@ -143,8 +144,8 @@ def mean_field(
     """log q_t(j), (*batch, L, M), of the mean-field approximation (eq. 6); 0 beyond the length. Differentiable.
 
     `schedule` is "sequential" (even positions, then odd ones; the bound `mean_field_bound` never falls) or "parallel"
-    (all at once; half the work an iteration, but it may oscillate). The count of iterations is fixed, so that gradients
-    are those of the value returned; to see whether it suffices, look at how `mean_field_bound` moves with it.
+    (all at once; half the work per iteration, but it may oscillate). The number of iterations is fixed, so gradients
+    are those of the returned value. To see whether it suffices, compare `mean_field_bound` for several numbers.
 
     >>> unary, pairwise = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.eye(2)
     >>> mean_field(unary, pairwise, iterations=50).exp()

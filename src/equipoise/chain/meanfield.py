@@ -6,14 +6,14 @@ starts from q_t = softmax(U_t). Each update of one position maximises the bound
 
     E_q[F] + H(q)  <=  log Z
 
-with its neighbours held still. The schedule "sequential" updates the even positions, then the odd ones: no two
-neighbours move at once, so the bound never falls, and q converges to a stationary point of it. "parallel" updates all
-positions at once, half the work an iteration; the bound may then fall, and strong potentials can make q oscillate for
-ever between two states.
+with its neighbours fixed. The schedule "sequential" updates the even positions, then the odd ones: no two neighbours
+change at once, so the bound never falls, and q converges to a stationary point. "parallel" updates all positions at
+once, half the work per iteration. The bound may then fall, and strong potentials can make q oscillate between two
+states.
 
-A forbidden transition (-inf) under a product of independent labels means: a label is ruled out once a neighbour puts
-any mass on a label it may not meet. If that rules out every label of a position, the position keeps the q it had. That
-is what the bound says, and it is harsh; with hard constraints exact marginals are the better choice.
+A forbidden transition (-inf) rules a label out as soon as a neighbour gives any probability to a label that may not
+stand next to it. If all labels of a position are ruled out, its q does not change. This follows from the bound and is
+strict: with hard constraints use exact marginals.
 """
 
 import torch

@@ -2,24 +2,22 @@
 
     alpha_t(j) = log p(y_t = j | x_1..x_t)        = norm_j [ log sum_i exp(alpha_{t-1}(i) + W(i, j)) + U_t(j) ]
     beta_t(i)  = log p(x_{t+1}..x_L | y_t = i) + c = norm_i [ log sum_j exp(W(i, j) + U_{t+1}(j) + beta_{t+1}(j)) ]
-    log p_t    = norm(alpha_t + beta_t),    log Z = the sum of what alpha's normalisations took out
+    log p_t    = norm(alpha_t + beta_t),    log Z = the sum of the logs of alpha's normalisers
 
-Messages are normalised at every step. Without that they grow with t, and the marginals are small differences of large
-numbers: at L = 1024 the float32 gradient of the marginal loss is then off by 16 %; with it, by 2e-6.
+Messages are normalised at every step. Otherwise they grow with t, and the marginals are small differences of large
+numbers: at L = 1024 the float32 gradient of the marginal loss is then off by 16 %; with normalisation, by 2e-6.
 
-Gradients need no differentiation of these loops. Given the scores, the labels form a Markov chain with kernels
+Gradients do not differentiate these loops. Given the scores, the labels form a Markov chain with kernels
 
     T_t(i, j) = P(y_{t+1} = j | y_t = i, X),    S_t(i, j) = P(y_t = i | y_{t+1} = j, X)
 
-and since  d log p_t(j) / d U_s(k) = P(y_s = k | y_t = j) - p_s(k),  the gradient of anything that depends on the
-marginals is mass put on positions and edges and carried along the chain by T to the right and by S to the left
-(`transport`). Both are stochastic matrices, so no step of it can overflow or lose digits, and it needs memory for
-(*batch, L, M) and one (*batch, M, M).
+and  d log p_t(j) / d U_s(k) = P(y_s = k | y_t = j) - p_s(k).  So the gradient of a function of the marginals is mass
+put on positions and edges and carried along the chain, by T to the right and by S to the left (`transport`). Both are
+stochastic matrices, so no step can overflow or lose digits. Memory is (*batch, L, M) and one (*batch, M, M).
 
-All functions take the fields of a `Problem`. `forward`, `marginals`, `messages`, `transport` and `decode` are what a
-backend provides (see `backends`); what alpha and beta hold is a backend's own affair. A label or transition scored
--inf has probability 0; a sequence in which no labelling is left has log Z = -inf, log p = -inf everywhere and
-gradients 0.
+All functions take the fields of a `Problem`. The functions of `backends.Backend` are the interface of a backend; the
+format of alpha and beta depends on the backend. A label or transition scored -inf has probability 0. A sequence without
+any allowed labelling has log Z = -inf, log p = -inf everywhere and gradients 0.
 """
 
 from typing import NamedTuple
@@ -28,25 +26,25 @@ import torch
 from torch import Tensor
 
 from .problem import IGNORE, positions
-from .scoring import marks, mean_loss, mean_loss_gradient, measured_from, score
+from .scoring import mean_loss, mean_loss_gradient, one_hot, relative_to_labels, score
 
 
 class Messages(NamedTuple):
-    """What both passes leave behind, each (*batch, L, M)."""
+    """The results of both passes, each (*batch, L, M)."""
 
     log_p: Tensor  # log P(y_t | X), 0 beyond the length
     alpha: Tensor  # log P(y_t | x_1..x_t)
-    beta: Tensor  # log p(x_{t+1}..x_L | y_t), up to a constant a position
+    beta: Tensor  # log p(x_{t+1}..x_L | y_t), up to a constant per position
 
 
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """log Z, (*batch,), and alpha, (*batch, L, M); beyond the length alpha stays as it was at the last position.
+    """log Z, (*batch,), and alpha, (*batch, L, M); alpha repeats its last valid row.
 
-    With labels, (*batch, L), it is log Z - F(labels) = -log P(labels), +inf where they are forbidden.
+    With labels, (*batch, L), the value is log Z - F(labels) = -log P(labels), +inf where they are forbidden.
     """
     if labels is not None:
-        unary, never = measured_from(labels, unary, pairwise, lengths)
-    # With each position's best score taken out first, scores of 1e4 keep the digits in which they differ.
+        unary, never = relative_to_labels(labels, unary, pairwise, lengths)
+    # The best score of each position is subtracted first, so that scores of 1e4 keep the digits in which they differ.
     peak = finite(unary.amax(-1).detach())
     unary = unary - peak[..., None]
     alpha, gain = normalize(unary[..., 0, :])
@@ -88,15 +86,15 @@ def marginals(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of sum_b weight_b log Z_b: marginals of labels, (*batch, L, M), and of transitions, as pairwise.
 
-    weight is (*batch,). Where sequences or edges share a matrix, their transition marginals are added up. With labels
-    it is the gradient of sum_b weight_b (log Z_b - F_b(labels)).
+    weight is (*batch,). Transition marginals of sequences or edges that share a matrix are summed. With labels it is
+    the gradient of sum_b weight_b (log Z_b - F_b(labels)).
     """
     beta = backward(unary, pairwise, lengths)
     p = normalize(alpha + beta)[0].exp()
     exists = positions(unary, lengths)
     nodes = (weight[..., None, None] * p).masked_fill(~exists[..., None], 0)
-    gold = None if labels is None else marks(labels, unary, lengths)
-    edges = Edges(pairwise)
+    gold = None if labels is None else one_hot(labels, unary, lengths)
+    edges = EdgeSum(pairwise)
     for t in range(unary.shape[-2] - 1):
         kernel = log_step_right(unary, pairwise, beta, t).exp() * exists[..., t + 1, None, None]
         edges.add(t, nodes[..., t, :, None] * kernel)
@@ -127,19 +125,19 @@ def transport(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient, as (unary, pairwise), of  sum_b weight_b (sum nodes * log p_t(j) + sum edges * xi_t(i, j)).
 
-    weight is (*batch,). nodes, (*batch, L, M), weighs log-marginals; edges, if any, is (*batch, E, M, M) up to
-    broadcasting and weighs the marginals of transitions xi_t(i, j) = P(y_t = i, y_{t+1} = j | X). Third comes the value
-    of sum edges * xi, (*batch,).
+    weight is (*batch,). nodes, (*batch, L, M), are weights of log-marginals. edges, if any, are (*batch, E, M, M) up to
+    broadcasting, and are weights of the transition marginals xi_t(i, j) = P(y_t = i, y_{t+1} = j | X). The third result
+    is sum edges * xi, (*batch,).
     """
     last = unary.shape[-2] - 1
     exists = positions(unary, lengths)
     p = known.log_p.exp()
-    # Mass that adds up to 0 over labels dies out as the chain forgets it. Uncentred, it would have to cancel in the end
-    # against a second term as large as the sum of all that was ever put in.
+    # Mass that sums to 0 over labels decays along the chain. Uncentred mass would have to cancel in the end against a
+    # second term as large as the sum of all mass.
     nodes = nodes.masked_fill(~exists[..., None] | (known.log_p == -torch.inf), 0)
     nodes = weight[..., None, None] * (nodes - p * nodes.sum(-1, keepdim=True))
 
-    gradient = Edges(pairwise)
+    gradient = EdgeSum(pairwise)
     expected = torch.zeros_like(weight)
     rights, lefts, leaving = [nodes[..., 0, :]], [nodes[..., last, :]], []
     for t in range(last):
@@ -174,12 +172,12 @@ def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tens
 def cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of sum_b weight_b times the above, as (unary, pairwise)."""
+    """The gradient of sum_b weight_b cross_entropy_b, as (unary, pairwise)."""
     return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, known)[:2]
 
 
 def log_step_right(unary: Tensor, pairwise: Tensor, beta: Tensor, t: int) -> Tensor:
-    """log T_t(i, j) = log P(y_{t+1} = j | y_t = i, X), (*batch, M, M); a row of -inf where i cannot go on."""
+    """log T_t(i, j) = log P(y_{t+1} = j | y_t = i, X), (*batch, M, M); a row of -inf where i has no successor."""
     return normalize(edge(pairwise, t) + (unary[..., t + 1, :] + beta[..., t + 1, :])[..., None, :])[0]
 
 
@@ -193,8 +191,8 @@ def edge(pairwise: Tensor, t: int) -> Tensor:
     return pairwise[..., t if pairwise.shape[-3] > 1 else 0, :, :]
 
 
-class Edges:
-    """Adds up one (*batch, M, M) an edge into the shape of pairwise: over sequences and edges that share a matrix."""
+class EdgeSum:
+    """Sums one (*batch, M, M) per edge over the sequences and edges that share a matrix, into the shape of pairwise."""
 
     def __init__(self, pairwise: Tensor) -> None:
         self.pairwise = pairwise
@@ -212,7 +210,7 @@ class Edges:
 
 
 def logsumexp(x: Tensor, dim: int) -> Tensor:
-    """As torch.logsumexp, but where all is -inf its gradient is 0, not NaN."""
+    """torch.logsumexp, but if all inputs are -inf the gradient is 0, not NaN."""
     peak = finite(x.amax(dim, keepdim=True).detach())
     total = (x - peak).exp().sum(dim)
     some = total > 0
@@ -220,7 +218,7 @@ def logsumexp(x: Tensor, dim: int) -> Tensor:
 
 
 def normalize(x: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
-    """x - log sum exp x, and that sum; where all is -inf, x stays -inf."""
+    """x - log sum exp x, and log sum exp x; if all inputs are -inf, x stays -inf."""
     log_sum = logsumexp(x, dim)
     return x - finite(log_sum).unsqueeze(dim), log_sum
 
@@ -236,9 +234,9 @@ def _expect(p: Tensor, values: Tensor) -> Tensor:
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """argmax_Y F(Y | X), (*batch, L), and its score, (*batch,); -100 beyond the length and where none is allowed.
+    """argmax_Y F(Y | X), (*batch, L), and its score, (*batch,); -100 beyond the length and if no labelling is allowed.
 
-    Max-sum:  delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j),  less its maximum, so that it does not grow.
+    Max-sum:  delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j),  minus its maximum, so that it does not grow.
     """
     delta = unary[..., 0, :]
     stay = torch.arange(unary.shape[-1], device=unary.device)

@@ -11,7 +11,8 @@ from torch.nn.functional import pad
 
 from .problem import positions
 
-Weigh = Callable[[Tensor], tuple[Tensor, Tensor] | None]  # the weights of losses -> their gradient, or None: not so
+WeightedGradient = Callable[[Tensor], tuple[Tensor, Tensor] | None]
+"""Weights of the losses, (*batch,) -> the gradient of their weighted sum, or None if these weights are unsupported."""
 
 
 def score(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
@@ -42,25 +43,25 @@ def mean_loss(log_p: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
 
 
 def mean_loss_gradient(log_p: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
-    """Of `mean_loss`, with respect to log_p: -1/L at each label."""
-    return -marks(labels, log_p, lengths) / lengths.clamp(min=1)[..., None, None]
+    """The gradient of `mean_loss` with respect to log_p: -1/L at each label."""
+    return -one_hot(labels, log_p, lengths) / lengths.clamp(min=1)[..., None, None]
 
 
-def measured_from(labels: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Unary scores such that `labels` score 0 and all else what it scored above them; where that cannot be, +inf.
+def relative_to_labels(labels: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Unary scores relative to `labels`, which then score 0; and, (*batch,), +inf if the labels are forbidden, else 0.
 
-    log Z of these is -log P(labels), without a difference of two numbers that grow with L.
+    log Z of these scores is -log P(labels), without a difference of two numbers that grow with L.
     """
     nodes, edges = score_terms(unary, pairwise, lengths, labels)
-    edges = pad(edges, (1, 0))  # what the step to each position gains
+    edges = pad(edges, (1, 0))  # score of the step to each position
     shift = (x.masked_fill(x == -torch.inf, 0)[..., None] for x in (nodes, edges))
-    for x in shift:  # in this order the right label of each position keeps exactly what its step costs
+    for x in shift:  # in this order the correct label of each position is left with exactly minus the score of its step
         unary = unary - x
     forbidden = (nodes + edges == -torch.inf).any(-1)
     return unary, torch.zeros_like(nodes[..., 0]).masked_fill(forbidden, torch.inf)
 
 
-def marks(labels: Tensor, unary: Tensor, lengths: Tensor) -> Tensor:
+def one_hot(labels: Tensor, unary: Tensor, lengths: Tensor) -> Tensor:
     """1 at each label, 0 elsewhere and beyond the length, (*batch, L, M)."""
     label = torch.arange(unary.shape[-1], device=unary.device)
     there = (labels[..., None] == label) & positions(unary, lengths)[..., None]

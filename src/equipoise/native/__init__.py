@@ -1,1 +1,1 @@
-"""What the machine offers: C compiled on first use, and whether a tensor's values can be read here."""
+"""C compiled on first use, and whether a tensor's values can be read here."""

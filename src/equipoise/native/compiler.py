@@ -1,6 +1,6 @@
-"""Compiles C on first use, with the system's compiler, for the processor at hand: the chain's, and whoever asks.
+"""Compile C on first use, with the system's compiler, for this processor.
 
-The libraries are kept in $EQUIPOISE_CACHE, or else ~/.cache/equipoise, under a name that changes with the source, the
+Libraries are cached in $EQUIPOISE_CACHE, by default ~/.cache/equipoise. The file name depends on the source, the
 compiler and the processor.
 """
 
@@ -23,39 +23,39 @@ TYPES = {
     torch.float32: ["-DREAL=float", "-DINTEGER=int32_t", "-DDIGITS=23"],
     torch.float64: ["-DREAL=double", "-DINTEGER=int64_t", "-DDIGITS=52"],
 }
-# No flag lets the compiler assume that infinities do not occur, or add in another order than is written.
+# No flag may assume that infinities do not occur, or reorder additions.
 FLAGS = ["-O3", "-std=gnu11", "-fwrapv", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
 FLAGS += ["-shared", "-fPIC"]
-# The first of these that works: not every compiler knows the processor by -march, or has OpenMP.
+# The first that works is used: not every compiler supports -march=native or OpenMP.
 TARGETS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-mcpu=native", "-fopenmp"], ["-fopenmp"], [])
 
 
-def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, without: str) -> ctypes.CDLL | None:
-    """The first of the sources, which includes the others, compiled for numbers of this type and loaded.
+def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: str) -> ctypes.CDLL | None:
+    """Compile sources[0], which includes the others, for this dtype, and load it.
 
-    None if that cannot be had; the log then says why, and what becomes of us without.
+    Returns None on failure. The log then has the reason and the `fallback`.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        logger.warning("no C compiler found (set CC): %s", without)
+        logger.warning("no C compiler found (set CC): %s", fallback)
         return None
     path = _folder() / f"{name}-{dtype}-{_fingerprint(compiler, sources)}.so".replace("torch.", "")
     if not path.exists():
         start = time.perf_counter()
         error = _compile(compiler, TYPES[dtype], sources[0], path)
         if error:
-            logger.warning("%s failed: %s\n%s", compiler, without, error)
+            logger.warning("%s failed: %s\n%s", compiler, fallback, error)
             return None
-        logger.info("compiled %s in %.1f s, once", path, time.perf_counter() - start)
+        logger.info("compiled %s in %.1f s", path, time.perf_counter() - start)
     try:
         return ctypes.CDLL(str(path))
     except OSError as failure:
-        logger.warning("%s cannot be loaded: %s\n%s", path, without, failure)
+        logger.warning("%s cannot be loaded: %s\n%s", path, fallback, failure)
         return None
 
 
 def _compile(compiler: str, types: list[str], source: Path, path: Path) -> str:
-    """Compile to `path`, in one step for others who look; returns what went wrong, if anything."""
+    """Compile to `path`, atomically; return the error, or an empty string."""
     error = ""
     for target in TARGETS:
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
@@ -68,7 +68,7 @@ def _compile(compiler: str, types: list[str], source: Path, path: Path) -> str:
             if result.returncode == 0 and made.exists():
                 made.replace(path)
                 return ""
-        error = error or result.stderr or f"exit status {result.returncode}, and not a word"
+        error = error or result.stderr or f"exit status {result.returncode}, no compiler output"
     return error
 
 
@@ -78,7 +78,7 @@ def _folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
-    except OSError:  # no home to write to
+    except OSError:  # the home directory is not writable
         return Path(tempfile.mkdtemp(prefix="equipoise-"))
 
 

@@ -19,14 +19,14 @@ def readable(*tensors: Tensor) -> bool:
     """Whether the values can be read without waiting for a device or breaking a trace."""
     if torch.compiler.is_compiling():
         return False
-    for x in tensors:  # a loop, because starting all() takes longer than running it
+    for x in tensors:  # a loop: the overhead of all() is larger than its work
         if not (x.is_cpu and _has_storage(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
             return False
     return True
 
 
 def opaque(x: Tensor) -> bool:
-    """Whether x is a batch of gradients in a backward pass, whose batch dimension operators cannot see."""
+    """Whether x is a batch of gradients in a backward pass, whose batch dimension is hidden from operators."""
     return not _has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
@@ -36,12 +36,12 @@ def transforming() -> bool:
 
 
 def eager() -> bool:
-    """Whether plain tensors with values are computed: no trace, no transform, no dispatch mode."""
+    """Whether execution is eager on plain tensors: no trace, no transform, no dispatch mode."""
     return not (torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack())
 
 
 def capturing(x: Tensor) -> bool:
-    """Whether a CUDA graph is being captured, which needs memory of its own and must not wait for the device."""
+    """Whether a CUDA graph is being captured, which needs its own memory and must not wait for the device."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 

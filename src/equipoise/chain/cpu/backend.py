@@ -1,12 +1,12 @@
-"""The chain on the CPU, in C: what `reference` computes, one or two orders of magnitude faster.
+"""The chain on the CPU, in C: the functions of `reference`, one or two orders of magnitude faster.
 
-A sequence is worked through in plain probabilities, normalised at every position, where its scores prove that nothing
-that matters can underflow, and in logs otherwise (`chain.c`). Threads take chunks of sequences that share a matrix.
-Chunks do not depend on the number of threads and are added up in order, so results do not either.
+`chain.c` computes a sequence in the exp domain, normalised at every position, if its scores exclude harmful underflow,
+and in the log domain otherwise. Threads process chunks of sequences that share a matrix. Neither the chunks nor the
+order in which they are summed depends on the number of threads, so results do not either.
 
-`with_gradient` answers a loss and its gradient at once. pairwise may be spread or as it was given, and its gradient has
-the same shape. alpha and beta are the messages d and b of `chain.c`, (*batch, L, width), where a `transport` may ask
-for them, and else nothing, (*batch, 0). Lengths and labels out of range are found by the loops as they go.
+pairwise may be spread or not; its gradient has the same shape. alpha and beta are the messages d and b of `chain.c`,
+(*batch, L, width), where `transport` needs them, and otherwise empty, (*batch, 0). The loops in C also find lengths and
+labels that are out of range.
 """
 
 import math
@@ -21,25 +21,25 @@ from ...native.values import readable
 from ..checks import check_values
 from ..problem import Problem
 from ..reference import Messages
-from ..scoring import Weigh
+from ..scoring import WeightedGradient
 from .library import library
 
-CPU = torch.device("cpu")  # said each time, since another may be the default
-CHUNKS = 32  # the most that sequences with one matrix are divided into: each chunk keeps sums of its own
-CHUNK_STEPS = 128  # the fewest positions in a chunk, so that preparing its matrix is not what takes the time
-WORTH_THREADS = 500_000  # multiplications; with fewer, to wake a thread takes longer than the work
-PASSES = {"forward": 1, "decode": 1}  # over the matrices, for each position; else at least 2
-NOTHING = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # what the gradient of a loss needs to know before
+CPU = torch.device("cpu")  # explicit, since the default device may differ
+MAX_CHUNKS = 32  # maximum number of chunks per matrix: each chunk has its own sums
+MIN_CHUNK_POSITIONS = 128  # minimum chunk size, so that preparing its matrix does not dominate
+MIN_THREADED_WORK = 500_000  # multiplications; for fewer, waking a thread takes longer than the work
+PASSES = {"forward": 1, "decode": 1}  # passes over the matrices per position; at least 2 for all others
+NO_MESSAGES = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # losses save none for their gradients
 
 
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    value = _room(lengths, unary)
+    value = _empty(lengths, unary)
     _run("forward", unary, pairwise, lengths, labels, value=value)
-    return value, _room(lengths, unary, 0)
+    return value, _empty(lengths, unary, 0)
 
 
-def with_gradient(
-    question: str,
+def loss_and_gradient(
+    loss_name: str,
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
@@ -48,48 +48,48 @@ def with_gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A loss, (*batch,), and the gradient, as (unary, pairwise), of sum_b weight_b loss_b; no weight means 1.
 
-    The question is "likelihood", the value of `forward`, or "cross_entropy".
+    loss_name is "likelihood", the value of `forward`, or "cross_entropy".
     """
-    value, nodes, gradient = _room(lengths, unary), _like(unary), _like(pairwise)
-    _run(question, unary, pairwise, lengths, labels, weight=weight, value=value, nodes=nodes, gradient=gradient)
+    value, nodes, gradient = _empty(lengths, unary), _empty_like(unary), _empty_like(pairwise)
+    _run(loss_name, unary, pairwise, lengths, labels, weight=weight, value=value, nodes=nodes, gradient=gradient)
     return value, nodes, gradient
 
 
-def at_once(
-    question: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
-) -> tuple[Tensor, Weigh]:
-    """A loss, (*batch,), and what makes of weights, (*batch,), the gradient of sum_b weight_b loss_b, once.
+def fused_loss(
+    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+) -> tuple[Tensor, WeightedGradient]:
+    """A loss, (*batch,), and a function that returns the gradient of sum_b weight_b loss_b. It can be called once.
 
-    It returns None for weights that differ: then the gradient has to be made again.
+    It returns None if the weights differ: then the gradient must be recomputed.
     """
-    loss, *gradient = with_gradient(question, unary, pairwise, lengths, labels)
+    loss, *gradient = loss_and_gradient(loss_name, unary, pairwise, lengths, labels)
     return loss, lambda weight: scale(weight, *gradient) if readable(weight) else None
 
 
 def marginals(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    return with_gradient("likelihood", unary, pairwise, lengths, labels, weight)[1:]
+    return loss_and_gradient("likelihood", unary, pairwise, lengths, labels, weight)[1:]
 
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
-    value, log_p = _room(lengths, unary), _like(unary)
+    value, log_p = _empty(lengths, unary), _empty_like(unary)
     _run("messages", unary, pairwise, lengths, labels, value=value, log_p=log_p)
-    return value, Messages(log_p, *(_room(lengths, unary, 0) for _ in range(2)))
+    return value, Messages(log_p, *(_empty(lengths, unary, 0) for _ in range(2)))
 
 
 def cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
 ) -> tuple[Tensor, Tensor]:
-    return with_gradient("cross_entropy", unary, pairwise, lengths, labels, weight)[1:]
+    return loss_and_gradient("cross_entropy", unary, pairwise, lengths, labels, weight)[1:]
 
 
 def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Both times the weight, (*batch,), changed in place, where it is the same for all; else None."""
-    one = not any(weight.stride())  # as autograd expands the weight of a sum
-    weight = weight if one else weight.contiguous()
-    count = min(1, weight.numel()) if one else weight.numel()
-    function = getattr(library(weight.dtype), "scale")  # noqa: B009  no library, no call
+    """Multiply both by the weight, (*batch,), in place, if all weights are equal; else return None."""
+    expanded = not any(weight.stride())  # as autograd expands the weight of a sum
+    weight = weight if expanded else weight.contiguous()
+    count = min(1, weight.numel()) if expanded else weight.numel()
+    function = getattr(library(weight.dtype), "scale")  # noqa: B009  the library exists, or this is never called
     for x in (nodes, gradient):
         if function(weight.data_ptr(), count, x.data_ptr(), x.numel()):
             return None
@@ -98,15 +98,15 @@ def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tens
 
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     width = layout(unary.shape, pairwise.shape, unary.dtype).width
-    alpha, beta = (_room(lengths, unary, unary.shape[-2], width) for _ in range(2))
-    known = Messages(_like(unary), alpha, beta)
+    alpha, beta = (_empty(lengths, unary, unary.shape[-2], width) for _ in range(2))
+    known = Messages(_empty_like(unary), alpha, beta)
     _run("messages", unary, pairwise, lengths, **known._asdict())
     return known
 
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     """The log_p of `messages`."""
-    log_p = _like(unary)
+    log_p = _empty_like(unary)
     _run("messages", unary, pairwise, lengths, log_p=log_p)
     return log_p
 
@@ -120,10 +120,10 @@ def transport(
     lengths: Tensor,
     known: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    moved, gradient, expected = _like(unary), _like(pairwise), _room(lengths, unary)
+    moved, gradient, expected = _empty_like(unary), _empty_like(pairwise), _empty(lengths, unary)
     _run(
         *("transport", unary, pairwise, lengths),
-        weight_owner=None if edges is None else owners(edges.shape[:-3], unary.shape[:-2]),
+        weight_owner=None if edges is None else broadcast_index(edges.shape[:-3], unary.shape[:-2]),
         weight=weight,
         node_weights=nodes,
         edge_weights=edges,
@@ -136,20 +136,20 @@ def transport(
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    path, best = torch.empty(unary.shape[:-1], dtype=torch.int64, device=CPU), _room(lengths, unary)
+    path, best = torch.empty(unary.shape[:-1], dtype=torch.int64, device=CPU), _empty(lengths, unary)
     _run("decode", unary, pairwise, lengths, path=path, value=best)
     return path, best
 
 
-def _room(lengths: Tensor, unary: Tensor, *own: int) -> Tensor:
+def _empty(lengths: Tensor, unary: Tensor, *own: int) -> Tensor:
     return unary.new_empty((*lengths.shape, *own))
 
 
-def _like(x: Tensor) -> Tensor:
+def _empty_like(x: Tensor) -> Tensor:
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
-PACK = struct.Struct("26q").pack  # `Batch` of chain.c: 8 integers and 18 addresses
+PACK = struct.Struct("26q").pack  # `Batch` of chain.c: 8 integers, 18 addresses
 
 
 def _run(
@@ -178,10 +178,10 @@ def _run(
         *(weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights),
         *(value, log_p, alpha, beta, nodes, gradient, expected, path),
     )
-    arrays = [x if x is None else x.contiguous() for x in fields]  # this also keeps alive what had to be copied
+    arrays = [x if x is None else x.contiguous() for x in fields]  # also keeps copies alive during the call
     packed = PACK(
         *shape.integers,
-        torch.get_num_threads() if shape.work * PASSES.get(name, 2) >= WORTH_THREADS else 1,
+        torch.get_num_threads() if shape.work * PASSES.get(name, 2) >= MIN_THREADED_WORK else 1,
         0 if edge_weights is None else edge_weights.shape[-3],
         shape.order.data_ptr(),
         shape.starts.data_ptr(),
@@ -189,11 +189,11 @@ def _run(
     )
     if getattr(library(unary.dtype), name)(packed):
         check_values(Problem(unary, pairwise, lengths), gold)
-        raise MemoryError(f"no room for chains of shape {tuple(unary.shape)}")
+        raise MemoryError(f"not enough memory for chains of shape {tuple(unary.shape)}")
 
 
 class Layout(NamedTuple):
-    """How sequences are divided: chunk k has order[starts[k]:starts[k + 1]], and their matrix is k // pieces."""
+    """The chunks: chunk k has the sequences order[starts[k]:starts[k + 1]], and their matrix is k // pieces."""
 
     integers: tuple[int, ...]  # length, labels, width, edges, pieces, chunks
     width: int
@@ -204,18 +204,18 @@ class Layout(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def layout(unary: torch.Size, pairwise: torch.Size, dtype: torch.dtype) -> Layout:
-    """Sequences of the same matrix, divided into chunks of about equal size."""
+    """Divide the sequences of each matrix into chunks of about equal size."""
     many, (length, m) = unary[:-2], unary[-2:]
     per_edge = len(pairwise) > len(unary)
     edges = pairwise[-3] if per_edge else 1
     few = pairwise[: -3 if per_edge else -2] if len(pairwise) > 2 else torch.Size([1] * len(many))
-    owner, matrices = owners(few, many), torch.arange(math.prod(few), device=CPU)
-    sharing = len(owner) // max(1, len(matrices))
-    pieces = min(-(-sharing * length // CHUNK_STEPS), sharing, 4 if edges > 1 else CHUNKS)
+    owner, matrices = broadcast_index(few, many), torch.arange(math.prod(few), device=CPU)
+    matrix_layout = len(owner) // max(1, len(matrices))
+    pieces = min(-(-matrix_layout * length // MIN_CHUNK_POSITIONS), matrix_layout, 4 if edges > 1 else MAX_CHUNKS)
     pieces = max(1, pieces)
-    if pieces < sharing:
-        pieces = 1 << pieces.bit_length() - 1  # a power of two, to come out even
-    starts = matrices[:, None] * sharing + torch.arange(pieces, device=CPU) * sharing // pieces
+    if pieces < matrix_layout:
+        pieces = 1 << pieces.bit_length() - 1  # a power of two, for equal sizes
+    starts = matrices[:, None] * matrix_layout + torch.arange(pieces, device=CPU) * matrix_layout // pieces
     starts = torch.cat([starts.flatten(), torch.tensor([len(owner)], device=CPU)])
     order = owner.argsort(stable=True)
     lanes = 32 // dtype.itemsize
@@ -225,6 +225,6 @@ def layout(unary: torch.Size, pairwise: torch.Size, dtype: torch.dtype) -> Layou
 
 
 @lru_cache
-def owners(few: torch.Size, many: torch.Size) -> Tensor:
-    """For each of many sequences the one of few, which broadcast to them, that it shares."""
+def broadcast_index(few: torch.Size, many: torch.Size) -> Tensor:
+    """The index into shape `few`, which broadcasts to shape `many`, of each entry of `many`, flattened."""
     return torch.arange(math.prod(few), device=CPU).view(few).expand(many).flatten()

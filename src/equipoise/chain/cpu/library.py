@@ -14,7 +14,7 @@ SOURCES = tuple(Path(__file__).with_name(name) for name in FILES)
 
 @cache
 def library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """The compiled functions for this dtype, or None where they are not available; the log says why."""
+    """The compiled functions for this dtype, or None if they are not available; the log has the reason."""
     loaded = build("chain", SOURCES, dtype, "chains on the CPU run in plain PyTorch, 10 to 100 times slower")
     if loaded is not None:
         loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)

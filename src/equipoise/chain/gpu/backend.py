@@ -1,11 +1,11 @@
-"""The chain on a GPU: the functions of `reference` in Triton, and as operators that torch.compile and vmap know.
+"""The chain on a GPU: the functions of `reference` in Triton, also as operators for torch.compile and vmap.
 
-Two programs run a sequence, one from each end, so a batch takes the time of its longest chain; a few long chains are
-run in parallel over time (`scan`). Gradients of a matrix that sequences share are added up in a fixed order: the same
-input gives the same bits. No function waits for the device.
+Two programs process a sequence, one from each end, so a batch takes the time of its longest chain. A few long chains
+are processed in parallel over time (`scan`). Gradients of a shared matrix are summed in a fixed order: the same input
+gives the same bits. No function waits for the device.
 
-float32, M up to 128. alpha is not that of `reference`: it holds both messages, (*batch, 2, L, M), each without the
-score of its own position (see `kernels`) and undefined beyond the length. beta holds nothing, (*batch, 0).
+float32, M up to 128. alpha differs from that of `reference`: it holds both messages, (*batch, 2, L, M), each without
+the score of its own position (see `kernels`), and is undefined beyond the length. beta is empty, (*batch, 0).
 """
 
 from typing import Any
@@ -17,20 +17,20 @@ from ...native.values import capturing, eager
 from .. import reference
 from ..problem import Problem
 from ..reference import Messages
-from ..scoring import Weigh
+from ..scoring import WeightedGradient
 from . import scan
 from .launch import Launcher, plan
 
-MOST_LABELS = 128  # a matrix of that size, and its gradient, fill the registers of a program
+MAX_LABELS = 128  # a matrix of this size and its gradient fill the registers of a program
 
 operators = torch.ops.equipoise
 
 
-def serves(unary: Tensor, pairwise: Tensor) -> bool:
-    """Whether these scores are of the kind that the kernels know; those of one chain must be within 32-bit reach."""
+def supports(unary: Tensor, pairwise: Tensor) -> bool:
+    """Whether the kernels support these scores; offsets within one chain must fit into 32 bits."""
     length, m = unary.shape[-2:]
-    reach = max(length, pairwise.shape[-3] * m if pairwise.ndim > unary.ndim else m) * m
-    return unary.is_cuda and unary.dtype == torch.float32 and m <= MOST_LABELS and reach < 2**31
+    left_scale = max(length, pairwise.shape[-3] * m if pairwise.ndim > unary.ndim else m) * m
+    return unary.is_cuda and unary.dtype == torch.float32 and m <= MAX_LABELS and left_scale < 2**31
 
 
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ def transport(
     lengths: Tensor,
     known: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if edges is not None:  # the second derivative of log Z: rare enough for the specification to answer
+    if edges is not None:  # the second derivative of log Z: rare, so the reference computes it
         known = reference.messages(unary, pairwise, lengths)
         return reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
     moved, gradient = _call(_transport, nodes, weight, unary, pairwise, lengths, known.log_p, known.alpha)
@@ -69,7 +69,7 @@ def transport(
 
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
-    """-1/length sum_t log p_t(y_t), (*batch,), +inf where a label has probability 0, and what its gradient needs."""
+    """-1/length sum_t log p_t(y_t), (*batch,), +inf if a label has probability 0, and the messages for its gradient."""
     loss, *known = _call(_cross_entropy, unary, pairwise, lengths, labels)
     return loss, Messages(*known)
 
@@ -77,7 +77,7 @@ def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tens
 def cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of sum_b weight_b cross_entropy_b: `transport` of -1/length at each label that is possible."""
+    """The gradient of sum_b weight_b cross_entropy_b: `transport` of -1/length at each possible label."""
     return _call(_cross_entropy_gradient, weight, unary, pairwise, lengths, labels, known.log_p, known.alpha)
 
 
@@ -86,29 +86,29 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
 
 
 def is_short(unary: Tensor, pairwise: Tensor) -> bool:
-    """Whether these chains are of the kind, short and few, that `at_once` is for.
+    """Whether these chains are short and few, so that `fused_loss` is faster.
 
-    It spares the host at the device's cost, so a CUDA graph, which needs no host, is better off without it.
+    It saves host time and costs device time, so CUDA graphs, which need no host time, do not use it.
     """
     return plan(unary.shape, pairwise.shape).fused and not capturing(unary)
 
 
-def at_once(
-    question: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
-) -> tuple[Tensor, Weigh]:
-    """As `cpu.backend.at_once`; no weight is refused that has values."""
-    return Launcher(unary, pairwise, lengths).at_once(question, labels)
+def fused_loss(
+    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+) -> tuple[Tensor, WeightedGradient]:
+    """`cpu.backend.fused_loss`, for all weights that have values."""
+    return Launcher(unary, pairwise, lengths).fused_loss(loss_name, labels)
 
 
 def _call(function: Any, *args: Tensor | None) -> Any:
-    """The function itself, or its operator where something other than tensors with values comes along."""
+    """Call the function in eager mode, and its operator under a trace, a transform or a dispatch mode."""
     if eager():
         return function(*args)
     return getattr(operators, "chain" + function.__name__)(*args)
 
 
 def _forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    if scan.pays(unary):
+    if scan.worthwhile(unary):
         return scan.forward(Problem(unary, pairwise, lengths), labels)
     return Launcher(unary, pairwise, lengths).forward(labels)
 
@@ -146,7 +146,7 @@ def _cross_entropy_gradient(
 
 
 def _decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    if scan.pays(unary):
+    if scan.worthwhile(unary):
         return scan.decode(Problem(unary, pairwise, lengths))
     return Launcher(unary, pairwise, lengths).decode()
 
@@ -163,20 +163,20 @@ def _like(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.new_empty(x.shape) for x in tensors)
 
 
-def _nothing(u: Tensor) -> Tensor:
+def _empty_beta(u: Tensor) -> Tensor:
     return u.new_empty((*u.shape[:-2], 0))
 
 
 _CHAIN = "Tensor unary, Tensor pairwise, Tensor lengths"
 _TWO = "(Tensor, Tensor)"
-_OPERATORS: list[tuple[Any, str, Any]] = [  # a function, its schema, and the shapes of its answers
+_OPERATORS: list[tuple[Any, str, Any]] = [  # function, schema, function that returns empty results
     (_forward, f"({_CHAIN}, Tensor? labels) -> {_TWO}", lambda u, w, n, y: (_log_z(u, n), _state(u))),
     (
         _marginals,
         f"(Tensor weight, {_CHAIN}, Tensor alpha, Tensor? labels) -> {_TWO}",
         lambda weight, u, w, n, alpha, y: _like(u, w),
     ),
-    (_messages, f"({_CHAIN}) -> (Tensor, Tensor, Tensor)", lambda u, w, n: (*_like(u), _state(u), _nothing(u))),
+    (_messages, f"({_CHAIN}) -> (Tensor, Tensor, Tensor)", lambda u, w, n: (*_like(u), _state(u), _empty_beta(u))),
     (
         _transport,
         f"(Tensor nodes, Tensor weight, {_CHAIN}, Tensor log_p, Tensor alpha) -> {_TWO}",
@@ -185,7 +185,7 @@ _OPERATORS: list[tuple[Any, str, Any]] = [  # a function, its schema, and the sh
     (
         _cross_entropy,
         f"({_CHAIN}, Tensor labels) -> (Tensor, Tensor, Tensor, Tensor)",
-        lambda u, w, n, y: (_log_z(u, n), *_like(u), _state(u), _nothing(u)),
+        lambda u, w, n, y: (_log_z(u, n), *_like(u), _state(u), _empty_beta(u)),
     ),
     (
         _cross_entropy_gradient,

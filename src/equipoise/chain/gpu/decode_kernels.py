@@ -1,23 +1,26 @@
-"""Max-sum decoding of a chain in Triton, one program a sequence (or a chunk of one): must equal `reference.decode`."""
+"""Max-sum decoding in Triton, one program per sequence or chunk of one: must equal `reference.decode`."""
 
-# Triton's arguments have no types, its constants are written in capitals, and its branches are statements.
+# Triton kernels: arguments have no types, constants are in capitals, branches are statements.
 # mypy: ignore-errors
 # ruff: noqa: N803, RUF059
 
 import triton.language as tl
 
-from .kernels import NEVER, general, matrix, observe
+from .kernels import NEG_INF, add_unary, jit_unspecialized, matrix
 
-NONE = tl.constexpr(-100)  # the label of a position that has none
+NONE = tl.constexpr(-100)  # label of a position without one
 
 
-@general
+@jit_unspecialized
 def decode_kernel(
     unary, pairwise, lengths, known, pointers, labels, best, chunk, chunks, down, right, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The best labels of each chunk, where its first and last are `known`, (N, chunks + 1), or free: then also their
-    score, into `best`. Where that is -inf or NaN, and beyond the length, labels are -100."""
+    """The best labels of each chunk. Its first and last label may be fixed by `known`, (N, chunks + 1).
+
+    If `known` is None, also the score of the labels, into `best`. If that is -inf or NaN, and beyond the length, labels
+    are -100.
+    """
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
     length = tl.load(lengths + n).to(tl.int32)
     first, last = k * chunk, tl.minimum(k * chunk + chunk, length - 1)
@@ -28,28 +31,28 @@ def decode_kernel(
     labels += n * L
     pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
     if not PER_EDGE:
-        w, top, easy = matrix(pairwise, down, right, label, M, True)
+        w, top, in_exp = matrix(pairwise, down, right, label, M, True)
 
     if known is None:
-        x, total = observe(tl.where(inside, 0.0, NEVER), unary, label, M)
+        x, total = add_unary(tl.where(inside, 0.0, NEG_INF), unary, label, M)
     else:
         known += n * (chunks + 1) + k
-        x = tl.where(label == tl.load(known), 0.0, NEVER)
+        x = tl.where(label == tl.load(known), 0.0, NEG_INF)
     for t in tl.range(first + 1, last + 1, num_stages=STAGES):
         if PER_EDGE:
             w, _top, _easy = matrix(pairwise + (t - 1) * M * M, down, right, label, M, True)
         reached, pointer = tl.max(x[None, :] + w, 1, return_indices=True)
-        pointer = tl.minimum(pointer, M - 1)  # where all is NaN, the last place is found
+        pointer = tl.minimum(pointer, M - 1)  # if all are NaN, the index is SIZE - 1
         tl.store(pointers + t * M + label, pointer.to(tl.uint8), mask=inside)
-        x, gain = observe(reached, unary + t * M, label, M)
+        x, gain = add_unary(reached, unary + t * M, label, M)
         if known is None:
             total += gain
     if known is None:
         tl.store(best + n, total)
-        at = tl.where(total > NEVER, tl.minimum(tl.argmax(x, 0), M - 1), NONE)
+        at = tl.where(total > NEG_INF, tl.minimum(tl.argmax(x, 0), M - 1), NONE)
     else:
         at = tl.load(known + tl.where(first < last, 1, 0)).to(tl.int32)
-    tl.debug_barrier()  # the pointers that one thread follows were written by others
+    tl.debug_barrier()  # pointers were written by other threads
     for t in range(last, first, -1):
         tl.store(labels + t, at.to(tl.int64))
         at = tl.where(at < 0, at, tl.load(pointers + t * M + tl.maximum(at, 0)).to(tl.int32))

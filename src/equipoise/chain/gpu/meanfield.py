@@ -1,7 +1,7 @@
-"""Mean field on a GPU, for matrices that all edges share: `meanfield.mean_field` and its gradient as two kernels.
+"""Mean field on a GPU, if all edges share a matrix: `meanfield.mean_field` and its gradient as two kernels.
 
-Plain torch takes some forty passes over the scores an iteration and keeps them all for the gradient; here a sequence
-stays with one program, and what is kept is q after each iteration.
+Plain torch takes about forty passes over the scores per iteration and saves them all for the gradient. Here one program
+processes a sequence, and only q after each iteration is saved.
 """
 
 from typing import Any
@@ -12,18 +12,17 @@ from torch import Tensor
 from ...native.values import transforming
 from .. import meanfield
 from . import meanfield_kernels
-from .launch import WARPS, sharing
+from .launch import WARPS, matrix_layout
 
-MOST_LABELS = 64  # two matrices and the gradient of one fill the registers of a program
+MAX_LABELS = 64  # two matrices and the gradient of one fill the registers of a program
 
 
-def serves(unary: Tensor, pairwise: Tensor, schedule: str) -> bool:
-    """Whether the kernels know this kind of problem, and tensors with values are all that comes along."""
+def supports(unary: Tensor, pairwise: Tensor, schedule: str) -> bool:
+    """Whether the kernels support this problem, and no trace or transform is active."""
     *batch, _, m = unary.shape
-    plain = unary.is_cuda and unary.dtype == pairwise.dtype == torch.float32 and m <= MOST_LABELS
-    shared = pairwise.shape[-3] == 1 and sharing(tuple(batch), tuple(pairwise.shape[:-3]))[2]
-    opaque = transforming()
-    return plain and shared and schedule == "sequential" and unary.numel() > 0 and not opaque
+    plain = unary.is_cuda and unary.dtype == pairwise.dtype == torch.float32 and m <= MAX_LABELS
+    shared = pairwise.shape[-3] == 1 and matrix_layout(tuple(batch), tuple(pairwise.shape[:-3]))[2]
+    return plain and shared and schedule == "sequential" and unary.numel() > 0 and not transforming()
 
 
 def mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int) -> Tensor:
@@ -43,24 +42,24 @@ class _MeanField(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         unary, pairwise, lengths, states = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of the gradient is asked for: the specification has one
+        if torch.is_grad_enabled():  # the second derivative comes from plain torch
             log_q = meanfield.mean_field(unary, pairwise, lengths, len(states) - 1, "sequential")
             wanted = [x for x in (unary, pairwise) if x.requires_grad]
             found = iter(torch.autograd.grad(log_q, wanted, grads, create_graph=True))
             return (*(next(found) if x.requires_grad else None for x in (unary, pairwise)), None, None)
         given = unary.contiguous(), pairwise.contiguous(), lengths.contiguous()
         rise = grads[0].clone(memory_format=torch.contiguous_format)
-        room, moved = torch.empty_like(rise), torch.empty_like(rise)
+        scratch, moved = torch.empty_like(rise), torch.empty_like(rise)
         m = unary.shape[-1]
         parts = unary.new_empty(*unary.shape[:-2], 1, m, m)
-        _run(meanfield_kernels.gradient_kernel, given, states, rise, room, moved, parts)
+        _run(meanfield_kernels.gradient_kernel, given, states, rise, scratch, moved, parts)
         return moved, parts.sum_to_size(pairwise.shape), None, None
 
 
 def _run(kernel: Any, given: tuple[Tensor, Tensor, Tensor], states: Tensor, *rest: Tensor) -> None:
     unary, pairwise, _ = given
     *batch, length, m = unary.shape
-    inner, count, _ = sharing(tuple(batch), tuple(pairwise.shape[:-3]))
+    inner, count, _ = matrix_layout(tuple(batch), tuple(pairwise.shape[:-3]))
     size = max(16, 1 << (m - 1).bit_length())
     numbers = len(states) - 1, unary.numel(), length, inner, count
     with torch.cuda.device_of(unary):

@@ -1,22 +1,25 @@
-"""The chain of every C-th position of a chain, in Triton (see `scan`): its matrices, and its messages."""
+"""The coarse chain of every C-th position (see `scan`) in Triton: its matrices and its messages."""
 
-# Triton's arguments have no types, its constants are written in capitals, and its branches are statements.
+# Triton kernels: arguments have no types, constants are in capitals, branches are statements.
 # mypy: ignore-errors
 # ruff: noqa: N803, SIM102
 
 import triton.language as tl
 
-from .kernels import NEVER, carry, finite, general, labelled, matrix, observe
+from .kernels import NEG_INF, add_unary, finite, jit_unspecialized, label_score, matrix, step_message
 
 
-@general
+@jit_unspecialized
 def product_kernel(
-    unary, pairwise, lengths, labels, products, gains, golds, chunk, chunks, down, right, L, inner, count,
+    unary, pairwise, lengths, labels, products, gains, gold_scores, chunk, chunks, down, right, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr, BEST: tl.constexpr,
 ):  # fmt: skip
-    """One row of a chunk's matrix: log sum (or BEST: max) over the paths from one label at its first position to each
-    at its last, without the scores of these two positions; less a gain, (N, chunks, M), in float64. With labels also
-    what these score in the chunk, (N, chunks)."""
+    """One row of a chunk's matrix: log sum exp (BEST: max) of the scores of the paths from one label at its first
+    position to each label at its last, without the scores of these two positions.
+
+    A gain, (N, chunks, M), in float64, is subtracted from each row. With labels, also their score in the chunk,
+    (N, chunks).
+    """
     pid = tl.program_id(0).to(tl.int64)
     row, k, n = pid % M, (pid // M % chunks).to(tl.int32), pid // M // chunks
     length = tl.load(lengths + n).to(tl.int32)
@@ -25,32 +28,34 @@ def product_kernel(
     unary += n * L * M
     pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
     if not PER_EDGE:
-        w, top, easy = matrix(pairwise, down, right, label, M, BEST)
+        w, top, in_exp = matrix(pairwise, down, right, label, M, BEST)
 
-    x = tl.where(label == row, 0.0, NEVER)
+    x = tl.where(label == row, 0.0, NEG_INF)
     a, gain = x, tl.full((), 0.0, tl.float64)
     total = gain
     for t in tl.range(first, last, num_stages=STAGES):
         if PER_EDGE:
-            w, top, easy = matrix(pairwise + t * M * M, down, right, label, M, BEST)
+            w, top, in_exp = matrix(pairwise + t * M * M, down, right, label, M, BEST)
         total += gain + top
-        a = tl.max(x[None, :] + w, 1) if BEST else carry(x, w, easy)
-        x, gain = observe(a, unary + (t + 1) * M, label, M)
+        a = tl.max(x[None, :] + w, 1) if BEST else step_message(x, w, in_exp)
+        x, gain = add_unary(a, unary + (t + 1) * M, label, M)
     tl.store(products + pid * M + label, a, mask=label < M)
     tl.store(gains + pid, total)
     if labels is not None:
         if row == 0:
             begin = tl.where(k == 0, 0, first + 1)
-            tl.store(golds + n * chunks + k, labelled(unary, pairwise, labels + n * L, begin, last, M, PER_EDGE))
+            tl.store(
+                gold_scores + n * chunks + k, label_score(unary, pairwise, labels + n * L, begin, last, M, PER_EDGE)
+            )
 
 
-@general
-def ends_kernel(
-    unary, pairwise, lengths, products, gains, golds, ends, log_z, chunk, chunks, L, inner, count,
+@jit_unspecialized
+def boundary_kernel(
+    unary, pairwise, lengths, products, gains, gold_scores, boundaries, log_z, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Both messages at positions 0, chunk, 2 chunk, ... and the last, (N, 2, chunks + 1, M), as `messages_kernel` on
-    the matrices of the chunks; and log Z, less the score of the labels if there are golds."""
+    """Both messages at positions 0, chunk, 2 chunk, ... and the last, (N, 2, chunks + 1, M): `messages_kernel` on the
+    matrices of the chunks. Also log Z, minus the score of the labels if gold_scores are given."""
     pid = tl.program_id(0).to(tl.int64)
     n, rightwards = pid // 2, pid % 2 == 0
     last = tl.load(lengths + n).to(tl.int32) - 1
@@ -60,30 +65,30 @@ def ends_kernel(
     label = tl.arange(0, SIZE)
     inside = label < M
     unary += n * L * M
-    ends += pid * (chunks + 1) * M
+    boundaries += pid * (chunks + 1) * M
     products += n * chunks * M * M
     gains += n * chunks * M
-    # The gains of rows lie along the label that a chunk starts with.
+    # The gains vary along the label at the start of a chunk.
     start = label[:, None] * tl.where(rightwards, 0, 1) + label[None, :] * tl.where(rightwards, 1, 0)
 
-    a = tl.where(inside, 0.0, NEVER)
-    tl.store(ends + k * M + label, a, mask=inside)
-    x, total = observe(a, unary + tl.minimum(k * chunk, last) * M, label, M)
+    a = tl.where(inside, 0.0, NEG_INF)
+    tl.store(boundaries + k * M + label, a, mask=inside)
+    x, total = add_unary(a, unary + tl.minimum(k * chunk, last) * M, label, M)
     for _s in range(steps):
         edge = tl.minimum(k, k + step)
-        # float32 holds what sets the rows apart, not what they share.
-        shared = finite(tl.max(tl.load(gains + edge * M + label, mask=inside, other=NEVER), 0))
-        own = tl.load(gains + edge * M + start, mask=start < M, other=NEVER) - shared
-        w, top, easy = matrix(products + edge * M * M, down, right, label, M, False, own.to(tl.float32))
+        # float32 holds the differences between rows, not their common part.
+        shared = finite(tl.max(tl.load(gains + edge * M + label, mask=inside, other=NEG_INF), 0))
+        own = tl.load(gains + edge * M + start, mask=start < M, other=NEG_INF) - shared
+        w, top, in_exp = matrix(products + edge * M * M, down, right, label, M, False, own.to(tl.float32))
         k += step
-        a = carry(x, w, easy)
-        tl.store(ends + k * M + label, a, mask=inside)
-        x, gain = observe(a, unary + tl.minimum(k * chunk, last) * M, label, M)
+        a = step_message(x, w, in_exp)
+        tl.store(boundaries + k * M + label, a, mask=inside)
+        x, gain = add_unary(a, unary + tl.minimum(k * chunk, last) * M, label, M)
         total += gain + top + shared
     total += tl.log(tl.sum(tl.exp(x), 0))
-    if golds is not None:
+    if gold_scores is not None:
         gold = tl.full((), 0.0, tl.float64)
-        for k in range(tl.maximum(steps, 1)):  # the first chunk counts even if it is position 0 alone
-            gold += tl.load(golds + n * chunks + k)
-        total = tl.where(gold == NEVER, -NEVER, total - gold)
+        for k in range(tl.maximum(steps, 1)):  # the first chunk exists even if it is position 0 alone
+            gold += tl.load(gold_scores + n * chunks + k)
+        total = tl.where(gold == NEG_INF, -NEG_INF, total - gold)
     tl.store(log_z + n, total, mask=rightwards)

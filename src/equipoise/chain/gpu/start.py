@@ -1,7 +1,7 @@
-"""Starts Triton kernels, at a third of what Triton itself takes for that: on a fast device the host is what takes time.
+"""Launch Triton kernels in a third of the time of Triton's own launcher, since short calls are bound by the host.
 
-`kernel[grid](...)` finds out on every call which compilation serves it, from the types, values and addresses of all
-arguments. Ours are compiled for none of the latter (`kernels.general`), so a few constants tell.
+`kernel[grid](...)` selects the compiled variant on every call from the types, values and addresses of all arguments.
+Our kernels are not specialised on values or addresses (`kernels.jit_unspecialized`), so a small key suffices.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ...native import values
 
-# Versions whose compiled kernels are started by run(x, y, z, stream, function, metadata, three hooks, *arguments).
-KNOWN = (3, 2) <= tuple(int(x) for x in triton.__version__.split(".")[:2]) <= (3, 7)
+# Versions whose compiled kernels have run(x, y, z, stream, function, metadata, three hooks, *arguments).
+DIRECT_LAUNCH = (3, 2) <= tuple(int(x) for x in triton.__version__.split(".")[:2]) <= (3, 7)
 
-compiled: dict[Any, Any] = {}  # kernels, by what they were compiled for
+compiled: dict[Any, Any] = {}  # compiled kernels by kernel, device, constants and argument types
 
 
 def start(kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
-    """kernel[(programs,)](*arguments, *constants, num_warps=warps); the first argument tells the device."""
+    """kernel[(programs,)](*arguments, *constants, num_warps=warps), on the device of the first argument."""
     device = arguments[0].get_device()
     key = kernel.fn, device, constants, *map(type, arguments)
     found = compiled.get(key)
@@ -29,20 +29,20 @@ def start(kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], co
             compiled[key] = kernel[(programs,)](*arguments, *constants, num_warps=warps)
         return
     stream = values.current_stream(device)
-    if KNOWN:
+    if DIRECT_LAUNCH:
         program = found.function, found.packed_metadata, None, None, None
         found.run(programs, 1, 1, stream, *program, *_addresses(arguments), *constants)
     else:
         found[programs, 1, 1](*arguments, *constants, stream=stream)
 
 
-def ready(
+def prepare(
     kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]
 ) -> Callable[[Tensor, int], None]:
-    """`start` on the same device and stream once the first two arguments, a tensor and a number, are known."""
+    """A function that takes the first two arguments, a tensor and a number, and launches on this device and stream."""
     device = arguments[0].get_device()
     found = compiled.get((kernel.fn, device, constants, Tensor, int, *map(type, arguments)))
-    if not KNOWN or found is None or device != values.current_device():
+    if not DIRECT_LAUNCH or found is None or device != values.current_device():
         return lambda x, n: start(kernel, programs, warps, (x, n, *arguments), constants)
     stream, run = values.current_stream(device), found.run
     first = programs, 1, 1, stream, found.function, found.packed_metadata, None, None, None
@@ -55,5 +55,5 @@ def ready(
 
 
 def _addresses(arguments: tuple[Any, ...]) -> list[Any]:
-    """Tensors as numbers, which spares Triton asking the driver whose they are."""
+    """Replace tensors by addresses, which saves Triton a query of the driver."""
     return [x.data_ptr() if type(x) is Tensor else x for x in arguments]
