@@ -1,17 +1,18 @@
-"""Cells and comparisons: hand-computed numbers, and tests of significance against brute force and simulation."""
+"""Cells and comparisons: hand-computed numbers; significance against brute force, simulation and scipy."""
 
 import itertools
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from lab.judge.made import OnDemand, course, record, records
+from lab.judge.synthetic import OnDemand, epochs, record, records
 
-from equipoise.lab.judge import courses, sweeps
+from equipoise.lab.judge import sweeps
 from equipoise.lab.judge.pairing import pair
-from equipoise.lab.judge.statistics import Results, against, by_run, by_seed, compare, summarize
+from equipoise.lab.judge.ratio_curves import ratio_curve
+from equipoise.lab.judge.statistics import Results, by_run, by_seed, compare, summarize, versus_paper
 from equipoise.lab.plan.figures import Curve, Figure
 from equipoise.lab.plan.paper import Printed
 from equipoise.lab.plan.tables import runs
@@ -21,7 +22,7 @@ RECIPES = runs(Recipe("ocr"), range(3), range(2))
 
 
 def results(*values: float | None) -> Results:
-    """Of seeds 0, 1, 2 and folds 0, 1, in this order; None for a run that is not there."""
+    """Of seeds 0, 1, 2 and folds 0, 1, in this order; None for a missing run."""
     found = zip(RECIPES, values, strict=False)
     return Results([record(recipe, value) for recipe, value in found if value is not None])
 
@@ -30,11 +31,11 @@ def test_a_cell_is_the_mean_and_deviation_over_seeds_of_means_over_folds() -> No
     summary = summarize(RECIPES, results(90.0, 92.0, 93.0, 95.0, 96.0, 98.0))  # seeds 91, 94, 97
     assert summary.mean == pytest.approx(94.0)
     assert summary.spread == pytest.approx(3.0)  # sqrt((9 + 0 + 9) / 2)
-    assert (summary.seeds, summary.runs, summary.asked, summary.missing, summary.failed) == (3, 6, 6, 0, 0)
+    assert (summary.seeds, summary.runs, summary.requested, summary.missing, summary.failed) == (3, 6, 6, 0, 0)
     assert str(summary) == "94.00 ± 3.00"
 
 
-def test_a_seed_without_all_its_folds_does_not_count_and_the_missing_runs_do() -> None:
+def test_an_incomplete_seed_is_left_out_and_its_missing_runs_are_counted() -> None:
     summary = summarize(RECIPES, results(90.0, 92.0, 99.0, None, 96.0, 98.0))
     assert summary.mean == pytest.approx(94.0)  # of 91 and 97
     assert summary.spread == pytest.approx(math.sqrt(18.0))
@@ -44,16 +45,16 @@ def test_a_seed_without_all_its_folds_does_not_count_and_the_missing_runs_do() -
     assert summarize(RECIPES, results(90.0)).mean is None
 
 
-def test_a_run_that_failed_is_counted_and_spoils_its_seed() -> None:
+def test_a_failed_run_is_counted_and_makes_its_seed_incomplete() -> None:
     failed = record(RECIPES[1], math.nan, failed="loss is not finite", seconds=100.0)
     summary = summarize(RECIPES, Results([*results(90.0, None, 93.0, 95.0).records, failed]))
     assert (summary.mean, summary.failed, summary.runs, summary.missing) == (pytest.approx(94.0), 1, 3, 2)
     assert summary.seconds == 2.0
 
 
-def test_runs_far_below_the_others_are_counted() -> None:
+def test_diverged_runs_are_counted() -> None:
     summary = summarize(RECIPES, results(97.0, 96.0, 20.0, 95.0, 80.0, 97.0))
-    assert summary.collapsed == 1
+    assert summary.diverged == 1
     assert summary.mean == pytest.approx((96.5 + 57.5 + 88.5) / 3)
 
 
@@ -83,45 +84,47 @@ def test_the_p_value_is_the_share_of_sign_patterns_as_extreme(differences: list[
 
 
 @given(st.lists(st.floats(-10, 10), min_size=6, max_size=12, unique_by=abs))
-def test_the_interval_leaves_out_zero_just_where_p_is_at_most_five_percent(differences: list[float]) -> None:
+def test_the_interval_excludes_zero_exactly_where_p_is_at_most_five_percent(differences: list[float]) -> None:
+    assume(0.0 not in differences)
     found = pair(np.array(differences))
-    if 0.0 not in differences:
-        assert (found.low > 0 or found.high < 0) == (found.p <= 0.05)
+    assert (found.low > 0 or found.high < 0) == (found.p <= 0.05)
     assert found.low <= found.typical <= found.high
 
 
 @pytest.mark.parametrize("count", [8, 72])
-def test_the_same_as_the_usual_library(count: int) -> None:
+def test_the_p_value_equals_scipys(count: int) -> None:
     peer = pytest.importorskip("scipy.stats")
     d = np.random.default_rng(count).normal(0.3, 1.0, count)
     assert pair(d).p == pytest.approx(peer.wilcoxon(d, method="exact").pvalue)
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_true_value_in_95_percent_of_samples() -> None:
     draws = np.random.default_rng(1).standard_t(3, (2000, 8)) + 5.0
     covered = np.mean([found.low <= 5.0 <= found.high for found in map(pair, draws)])
     assert covered == pytest.approx(1 - 2 * 5 / 256, abs=0.015)  # 5 of 256 patterns have ranks that add up to 3 at most
 
 
-def test_one_run_that_collapsed_hides_nothing() -> None:
+def test_one_diverged_run_hardly_moves_the_typical_difference() -> None:
     d = np.array([0.5, 0.4, 0.6, 0.3, 0.45, 0.55, 0.35, 9.6])
     found = pair(d)
     assert (found.p, found.mean > 1.5) == (2 / 256, True)
     assert found.typical == pytest.approx(0.5, abs=0.05)
 
 
-def test_differences_that_are_no_numbers_are_refused() -> None:
+def test_differences_that_are_not_finite_raise_an_error() -> None:
     with pytest.raises(ValueError, match="finite"):
         pair(np.array([1.0, np.nan]))
 
 
-def test_two_cells_are_compared_over_runs_and_where_there_are_six_over_seeds() -> None:
+def test_two_cells_are_compared_over_runs_and_with_at_least_six_seeds_over_seeds() -> None:
     first, second = Recipe("ocr"), Recipe("ocr", scheme="learned")
     eight = compare(runs(first, range(8)), runs(second, range(8)), OnDemand())
     assert eight is not None
     assert eight.over_seeds is not None
     assert (eight.over_seeds.count, eight.over_seeds.p) == (8, pytest.approx(2 / 256))
-    assert (eight.over_runs.count, eight.significant) == (72, True)
+    assert eight.over_runs.count == 72
+    assert eight.over_runs.p < 0.05
+    assert len(eight.differences) == 72
     two = compare(runs(first, range(2)), runs(second, range(2)), OnDemand())
     assert two is not None
     assert two.over_seeds is None
@@ -129,7 +132,7 @@ def test_two_cells_are_compared_over_runs_and_where_there_are_six_over_seeds() -
     assert compare(runs(first, [0], range(5)), runs(second, [0], range(5)), OnDemand()) is None
 
 
-def test_only_what_both_cells_have_is_compared() -> None:
+def test_only_runs_that_both_cells_have_are_compared() -> None:
     first, second = runs(Recipe("ocr"), range(7), [0]), runs(Recipe("ocr", scheme="learned"), range(1, 8), [0])
     found = compare(first, second, Results(records([*first, *second], lambda one: 97.0 + (one.scheme == "learned"))))
     assert found is not None
@@ -137,18 +140,18 @@ def test_only_what_both_cells_have_is_compared() -> None:
     assert found.difference == pytest.approx(-1.0, abs=0.1)
 
 
-def test_our_cell_against_the_papers() -> None:
+def test_our_cell_compared_with_the_papers() -> None:
     ours = summarize(RECIPES, results(96.0, 96.0, 96.2, 96.2, 96.4, 96.4))  # 96.2 ± 0.2
-    near, far = against(ours, Printed(96.5, 0.1)), against(ours, Printed(96.7, 0.1))
+    near, far = versus_paper(ours, Printed(96.5, 0.1)), versus_paper(ours, Printed(96.7, 0.1))
     assert near is not None
     assert far is not None
     assert (near.difference, near.inside, near.off) == (pytest.approx(-0.3), True, False)  # 2 sqrt(0.05) is 0.447
     assert (far.difference, far.inside, far.off) == (pytest.approx(-0.5), False, True)
-    assert against(ours, None) is None
-    assert against(ours, Printed(96.5)).inside is None  # type: ignore[union-attr]
+    assert versus_paper(ours, None) is None
+    assert versus_paper(ours, Printed(96.5)).inside is None  # type: ignore[union-attr]
 
 
-def test_a_sweep_is_compared_on_the_folds_that_all_points_have() -> None:
+def test_a_sweep_uses_the_folds_that_all_points_have() -> None:
     cells = {alpha: runs(Recipe("ocr", alpha=alpha), range(2), range(3)) for alpha in (1.0, 2.0)}
     kept = [one for one in (*cells[1.0], *cells[2.0]) if one.alpha == 1.0 or one.fold == 1]
     found = sweeps.sweep(cells, Results([record(one, 90.0 + one.fold) for one in kept]))
@@ -158,7 +161,7 @@ def test_a_sweep_is_compared_on_the_folds_that_all_points_have() -> None:
     assert points["one"][None].mean == pytest.approx(91.0)
 
 
-def test_the_range_that_does_well_ends_where_training_fails() -> None:
+def test_the_range_near_the_best_ends_where_training_fails() -> None:
     cells = {rate: runs(Recipe("ocr", learning_rates=(rate,)), range(2), [0]) for rate in (1e-3, 1e-2, 1e-1)}
     values = {1e-3: 97.0, 1e-2: 96.9}
     found = [record(one, values.get(rate, math.nan), failed=None if rate in values else "diverged")
@@ -169,17 +172,17 @@ def test_the_range_that_does_well_ends_where_training_fails() -> None:
     assert sweeps.tolerated({1.0: 97.0, 2.0: 96.0, 3.0: 96.9}) == (1.0, 1.0)  # no gaps
 
 
-def test_a_course_is_the_mean_of_runs_phase_by_phase() -> None:
+def test_a_ratio_curve_is_the_mean_over_runs_phase_by_phase() -> None:
     one, two = runs(Recipe("ocr", scheme="stage", learning_rates=(1.0, 1.0, 1.0)), [0], range(2))
-    found = courses.course(
+    found = ratio_curve(
         [one, two],
         Results([
-            record(one, 97.0, history=course([1.0, 2.0, 8.0, 4.0], [0, 0, 1, 2])),
-            record(two, 97.0, history=course([3.0, 4.0, 5.0, 5.0, 6.0, 2.0, 2.0, 2.0], [0, 0, 0, 0, 1, 2, 2, 2])),
+            record(one, 97.0, history=epochs([1.0, 2.0, 8.0, 4.0], [0, 0, 1, 2])),
+            record(two, 97.0, history=epochs([3.0, 4.0, 5.0, 5.0, 6.0, 2.0, 2.0, 2.0], [0, 0, 0, 0, 1, 2, 2, 2])),
         ]),
     )  # fmt: skip
     assert found is not None
-    # phase 0 is 2 and 4 epochs long, so 3 here, and the first run stays at 2
+    # phase 0 has 2 and 4 epochs, 3 on average; the first run keeps its last value, 2
     np.testing.assert_allclose(found.mean, [2.0, 3.0, 3.5, 7.0, 3.0, 3.0])
     np.testing.assert_allclose(found.low, [1.5, 2.5, 2.75, 6.5, 2.5, 2.5])
     assert (found.switches, found.runs) == ((3.5, 4.5), 2)

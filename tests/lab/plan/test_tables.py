@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lab.judge.made import record
+from lab.judge.synthetic import record
 
 from equipoise.lab.plan import figures, grids, paper, tables
 from equipoise.lab.plan.grids import Setting

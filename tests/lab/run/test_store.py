@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab.judge.made import course, record
+from lab.judge.synthetic import epochs, record
 
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.run import store as store_module
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_what_is_written_is_read(store: Store) -> None:
-    kept = record(RECIPES[0], 97.25, history=course([1.0, 2.0]))
+    kept = record(RECIPES[0], 97.25, history=epochs([1.0, 2.0]))
     store.append([kept])
     assert store.records() == [kept]
     assert store.path.read_text().count("\n") == 1
@@ -132,7 +132,7 @@ def test_a_file_that_is_no_text_is_one_line_of_error(store: Store) -> None:
 
 def _write_many(path: Path, writer: int) -> None:
     for number in range(40):
-        long = course([float(number)] * 400)  # longer than what a system writes at once of itself
+        long = epochs([float(number)] * 400)  # longer than what a system writes at once of itself
         Store(path).append([record(Recipe("ocr", seed=writer, fold=number), 97.0, history=long)])
 
 

@@ -1,1 +1,1 @@
-"""Judge the paper's claims by the records."""
+"""Judge the claims of the paper from the records."""

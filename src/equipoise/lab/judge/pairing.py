@@ -1,11 +1,11 @@
-"""Paired differences d_1 … d_n: a typical one, its 95 % interval and a p-value, all of Wilcoxon's signed ranks.
+"""Paired differences d_1 … d_n: typical difference, 95 % interval and p-value, from Wilcoxon's signed ranks.
 
-p-value            the share of the 2^n patterns of signs whose sum of signed ranks is as far from 0 as the one seen
-typical difference the median of the averages (d_i + d_j) / 2, i <= j (Hodges and Lehmann)
-interval           those averages, as many left out at each end as the signed ranks allow
+p-value             the share of the 2^n sign patterns whose signed-rank sum is at least as far from 0 as observed
+typical difference  the median of the averages (d_i + d_j) / 2, i <= j (Hodges and Lehmann)
+interval            from the k-th smallest to the k-th largest of these averages; k follows from the ranks
 
-All are exact, for any n. Ranks do not care how far out a run lies, so that one run in a hundred that collapsed, and
-drags a mean by a point, does not hide what the others say. The interval leaves out 0 just where p <= 0.05.
+All are exact for any n. They depend on ranks, so one diverged run in a hundred, which moves a mean by a point, hardly
+moves them. The interval excludes 0 exactly where p <= 0.05.
 """
 
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ class Pairs:
     typical: float
     low: float
     high: float
-    """The 95 % interval of the typical difference; infinite where the pairs are fewer than six, too few to give one."""
+    """The 95 % interval of the typical difference; infinite with fewer than six pairs."""
     p: float
     """Two-sided."""
     count: int
 
 
 def pair(differences: np.ndarray) -> Pairs:
-    """What the differences (n,) say.
+    """The statistics of the differences (n,).
 
     >>> pair(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 60.0]))
     Pairs(mean=12.5, typical=3.5, low=1.0, high=60.0, p=0.03125, count=6)
     """
     d = np.asarray(differences, dtype=np.float64)
     if d.ndim != 1 or not len(d) or not np.isfinite(d).all():
-        raise ValueError(f"differences must be a row of finite numbers, got shape {d.shape}")
+        raise ValueError(f"differences must be a non-empty vector of finite numbers, got shape {d.shape}")
     averages = np.sort(((d[:, None] + d) / 2)[np.triu_indices(len(d))])
     cut = _cut(len(d))
     low, high = (averages[cut - 1], averages[-cut]) if cut else (-np.inf, np.inf)
@@ -45,7 +45,7 @@ def pair(differences: np.ndarray) -> Pairs:
 
 @lru_cache
 def _cut(n: int) -> int:
-    """How many averages lie outside at each end: those sums of positive ranks that are too rare to be seen."""
+    """The k of the interval: the number of sums w with P(sum of positive ranks <= w) <= 2.5 %."""
     at_most = np.cumsum(_distribution(np.arange(1, n + 1)))  # P(sum of positive ranks <= w), w = 0, 1, …
     return int(np.searchsorted(at_most, (1 - LEVEL) / 2 * (1 + 1e-9), side="right"))
 
@@ -60,13 +60,13 @@ def _p(d: np.ndarray) -> float:
 
 
 def _twice_ranks(sizes: np.ndarray) -> np.ndarray:
-    """Ranks from 1, those of equal sizes averaged, times 2 so that they are whole."""
+    """Ranks from 1, averaged over ties and doubled to make them integers."""
     ordered = np.sort(sizes)
     return np.searchsorted(ordered, sizes, "left") + np.searchsorted(ordered, sizes, "right") + 1
 
 
 def _distribution(ranks: np.ndarray) -> np.ndarray:
-    """P(the ranks with a positive sign add up to w), w = 0, 1, …, if each sign is a toss."""
+    """P(the ranks with a positive sign add up to w), w = 0, 1, …, for signs drawn with probability 1/2."""
     share = np.zeros(int(ranks.sum()) + 1)
     share[0] = 1.0
     for rank in ranks:

@@ -1,15 +1,14 @@
-"""From records to a cell of a table, and from two cells to how far they are apart.
+"""From records to a cell of a table, and from two cells to a paired comparison.
 
 seed's result = mean over its folds        cell = mean ± sample standard deviation over seeds
 
-A seed counts only if every fold asked for is there and none failed: the folds differ in difficulty, so a mean over
-some of them is not comparable. Metrics are in points (percent), as the paper prints them.
+A seed counts only if every requested fold has a result and none failed: the folds differ in difficulty, so means over
+different folds are not comparable. Metrics are in points (percent), as in the paper.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,18 +17,16 @@ from ..recipe import Recipe
 from ..run.store import Record
 from .pairing import Pairs, pair
 
-Key = TypeVar("Key")
-
 POINTS = ("test", "valid", "train")
-"""Metrics that records keep as shares, and tables show in percent."""
+"""Metrics that are stored as fractions and shown in percent."""
 ENOUGH = 6
-"""Fewer pairs than this cannot show a difference at the 5 % level, whatever they are."""
+"""With fewer pairs than this, no difference is significant at the 5 % level."""
 TOLERANCE = 0.3
-"""A cell farther than this from the paper's is marked."""
+"""A cell that differs from the paper's by more points is marked."""
 
 
 class Results:
-    """Records by their recipes.
+    """Records by recipe.
 
     >>> results = Results([])
     >>> results.of([Recipe("ocr")]), len(results)
@@ -47,33 +44,34 @@ class Results:
         return list(self._known.values())
 
     def of(self, recipes: Iterable[Recipe]) -> list[Record]:
-        """The records there are of these recipes, in their order, each once."""
+        """The records of these recipes, in the same order, without duplicates."""
         return [self._known[recipe] for recipe in dict.fromkeys(recipes) if recipe in self._known]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a cell says."""
+    """A cell."""
 
     mean: float | None
-    """Over seeds; None where no seed is whole."""
+    """Over seeds; None if no seed is complete."""
     spread: float | None
     """Sample standard deviation over seeds; None with fewer than two."""
     seeds: int
-    """How many are whole."""
+    """The number of complete seeds."""
     runs: int
-    """How many recipes have a result."""
-    asked: int
+    """The number of recipes with a result."""
+    requested: int
     failed: int
-    collapsed: int
-    """How many of the runs with a result are far below the others of the cell."""
+    """Runs that were stopped because of an error, such as a loss that is not finite."""
+    diverged: int
+    """Runs with a result below three quarters of the median run's."""
     seconds: float | None
     """Mean over runs."""
     epochs: float | None
 
     @property
     def missing(self) -> int:
-        return self.asked - self.runs - self.failed
+        return self.requested - self.runs - self.failed
 
     def __str__(self) -> str:
         """
@@ -99,9 +97,9 @@ def summarize(recipes: Sequence[Recipe], results: Results, metric: str = "test")
         spread=float(np.std(values, ddof=1)) if len(values) > 1 else None,
         seeds=len(values),
         runs=len(good),
-        asked=len(set(recipes)),
+        requested=len(set(recipes)),
         failed=len(found) - len(good),
-        collapsed=_collapsed(good),
+        diverged=_diverged(good),
         seconds=float(np.mean([kept.seconds for kept in good])) if good else None,
         epochs=float(np.mean([kept.epochs for kept in good])) if good else None,
     )
@@ -114,7 +112,7 @@ def by_run(recipes: Iterable[Recipe], results: Results, metric: str = "test") ->
 
 
 def by_seed(recipes: Iterable[Recipe], results: Results, metric: str = "test") -> dict[int, float]:
-    """The mean over folds of each seed that is whole."""
+    """The mean over folds of each complete seed."""
     recipes = list(recipes)
     found = by_run(recipes, results, metric)
     wanted: dict[int, set[int]] = {}
@@ -129,78 +127,78 @@ def by_seed(recipes: Iterable[Recipe], results: Results, metric: str = "test") -
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two cells in pairs; differences are the first less the second."""
+    """Two cells in pairs; a difference is the first minus the second."""
 
     first: float
     second: float
-    """Their means over what both have."""
-    collapsed: tuple[int, int]
-    """How many runs of each collapsed."""
+    """The means over the runs that both have."""
+    diverged: tuple[int, int]
+    differences: Mapping[tuple[int, int], float]
+    """By (seed, fold)."""
     over_runs: Pairs
-    """Pairs of one seed and fold. These decide: a run that collapsed is one of many, but spoils its seed's mean."""
+    """Pairs of runs with the same seed and fold. Verdicts use these: a diverged run is one pair of many, whereas it
+    dominates its seed's mean."""
     over_seeds: Pairs | None
-    """Pairs of seeds' means, where there are enough."""
+    """Pairs of seeds' means; None with fewer than six."""
 
     @property
     def difference(self) -> float:
-        """The typical one."""
+        """The typical difference."""
         return self.over_runs.typical
 
     @property
-    def significant(self) -> bool:
-        return self.over_runs.p < 0.05
-
-    def __str__(self) -> str:
+    def p_values(self) -> str:
         shown = [(self.over_runs, "runs"), (self.over_seeds, "seeds")]
-        ps = ", ".join(f"{_p(pairs.p)} over {pairs.count} {unit}" for pairs, unit in shown if pairs is not None)
-        return f"{signed(self.difference)} [{signed(self.over_runs.low)}, {signed(self.over_runs.high)}], {ps}"
+        return ", ".join(f"{_p(pairs.p)} over {pairs.count} {unit}" for pairs, unit in shown if pairs is not None)
 
 
 def compare(
     first: Sequence[Recipe], second: Sequence[Recipe], results: Results, metric: str = "test"
 ) -> Comparison | None:
-    """Two cells over the runs, and over the seeds, that both have; None with fewer than six pairs of runs.
+    """Two cells, compared over the runs and seeds that both have; None with fewer than six pairs of runs.
 
     >>> compare([Recipe("ocr")], [Recipe("ocr", scheme="learned")], Results([])) is None
     True
     """
-    seeds = _pair(by_seed(first, results, metric), by_seed(second, results, metric))
-    runs = _pair(by_run(first, results, metric), by_run(second, results, metric))
-    if runs is None:
+    runs = [by_run(cell, results, metric) for cell in (first, second)]
+    shared = [key for key in runs[0] if key in runs[1]]
+    if len(shared) < ENOUGH:
         return None
-    means = float(runs[0].mean()), float(runs[1].mean())
-    collapsed = (summarize(first, results).collapsed, summarize(second, results).collapsed)
-    over_seeds = pair(seeds[0] - seeds[1]) if seeds else None
-    return Comparison(*means, collapsed, pair(runs[0] - runs[1]), over_seeds)
+    means = [float(np.mean([values[key] for key in shared])) for values in runs]
+    differences = {key: runs[0][key] - runs[1][key] for key in shared}
+    diverged = (summarize(first, results).diverged, summarize(second, results).diverged)
+    seeds = [by_seed(cell, results, metric) for cell in (first, second)]
+    by_seeds = np.array([seeds[0][seed] - seeds[1][seed] for seed in seeds[0] if seed in seeds[1]])
+    over_seeds = pair(by_seeds) if len(by_seeds) >= ENOUGH else None
+    return Comparison(means[0], means[1], diverged, differences, pair(np.array(list(differences.values()))), over_seeds)
 
 
 @dataclass(frozen=True)
-class Effect:
-    """Our cell less the paper's."""
+class PaperDifference:
+    """Our cell minus the paper's."""
 
     difference: float
     inside: bool | None
-    """Whether two seeds' results that spread so would differ by as much: |difference| <= 2 sqrt(s² + s'²), of which
-    the paper's is known to a digit only; None where a spread is not known."""
+    """Whether |difference| <= 2 sqrt(s² + s'²), with both standard deviations; None where one is not known."""
 
     @property
     def off(self) -> bool:
-        """Farther than 0.3 from the paper's, beyond what rounding hides."""
+        """Whether the two differ by more than 0.3 points."""
         return abs(self.difference) > TOLERANCE + 1e-9
 
 
-def against(summary: Summary, printed: Printed | None) -> Effect | None:
-    """Ours against the paper's cell; None where either is not there.
+def versus_paper(summary: Summary, printed: Printed | None) -> PaperDifference | None:
+    """Our cell compared with the paper's; None if one of them is missing.
 
-    >>> against(Summary(96.1, 0.1, 8, 72, 72, 0, 0, 1.0, 20.0), Printed(96.5, 0.2))
-    Effect(difference=-0.4000000000000057, inside=True)
+    >>> versus_paper(Summary(96.1, 0.1, 8, 72, 72, 0, 0, 1.0, 20.0), Printed(96.5, 0.2))
+    PaperDifference(difference=-0.4000000000000057, inside=True)
     """
     if summary.mean is None or printed is None:
         return None
     difference = summary.mean - printed.mean
     if summary.spread is None or printed.spread is None:
-        return Effect(difference, None)
-    return Effect(difference, abs(difference) <= 2 * math.hypot(summary.spread, printed.spread))
+        return PaperDifference(difference, None)
+    return PaperDifference(difference, abs(difference) <= 2 * math.hypot(summary.spread, printed.spread))
 
 
 def signed(points: float) -> str:
@@ -211,21 +209,13 @@ def signed(points: float) -> str:
     return f"{round(points, 2) + 0.0:+.2f}"
 
 
-def _collapsed(runs: Sequence[Record]) -> int:
-    """How many of the runs have less than three quarters of what the run in the middle has."""
+def _diverged(runs: Sequence[Record]) -> int:
     tests = np.array([kept.test for kept in runs])
     return int((tests < 0.75 * np.median(tests)).sum()) if len(runs) else 0
 
 
 def _value(kept: Record, metric: str) -> float:
     return float(getattr(kept, metric)) * (100.0 if metric in POINTS else 1.0)
-
-
-def _pair(first: Mapping[Key, float], second: Mapping[Key, float]) -> tuple[np.ndarray, np.ndarray] | None:
-    shared = [key for key in first if key in second]
-    if len(shared) < ENOUGH:
-        return None
-    return np.array([first[key] for key in shared]), np.array([second[key] for key in shared])
 
 
 def _p(p: float) -> str:

@@ -1,4 +1,4 @@
-"""A metric over x, as in Figure 1a and the map of learning rates: a cell a point, and the range of x that does well."""
+"""A metric over x, as in Figure 1a and over learning rates: one cell per point, and the range of x near the best."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ X = TypeVar("X")
 def sweep(
     cells: Mapping[X, Sequence[Recipe]], results: Results, metric: str = "test", folds: set[int] | None = None
 ) -> dict[X, Summary]:
-    """The summary of each point, over the folds given, or else those of which every point has runs.
+    """The summary of each point, over the given folds, or over the folds of which every point has runs.
 
-    A sweep over many points may be run on fewer folds than a table, and its points are then compared on these. Where
-    no fold is common to all, every fold is asked for.
+    A sweep may be run on fewer folds than a table; its points are then compared on these. If no fold is common to all
+    points, all folds are used.
 
     >>> points = sweep({1.0: [Recipe("ocr")], 2.0: [Recipe("ocr", alpha=2.0)]}, Results([]))
     >>> {x: summary.missing for x, summary in points.items()}
@@ -29,19 +29,19 @@ def sweep(
 
 
 def common_folds(cells: Iterable[Sequence[Recipe]], results: Results) -> set[int]:
-    """Those of which every cell has a run."""
+    """The folds of which every cell has a run."""
     found = [{kept.recipe.fold for kept in results.of(cell)} for cell in cells]
     return set.intersection(*found) if found else set()
 
 
 def summaries(figure: Figure, results: Results) -> dict[str, dict[float | None, Summary]]:
-    """The points of every curve of a figure, by label, and the levels to compare with, on the first curve's folds."""
+    """The points of every curve and level of a figure, by label. Levels use the folds of the first curve."""
     folds = common_folds(figure.curves[0].recipes.values(), results) if figure.levels else None
     return {curve.label: sweep(curve.recipes, results, folds=folds) for curve in (*figure.curves, *figure.levels)}
 
 
 def levels(points: Mapping[X, Summary]) -> dict[X, float]:
-    """The means of the points that were run; minus infinity where runs failed and no seed is whole."""
+    """The means of the points that were run; minus infinity where runs failed and no seed is complete."""
     found = {}
     for x, summary in points.items():
         if summary.mean is not None:
@@ -52,7 +52,7 @@ def levels(points: Mapping[X, Summary]) -> dict[X, float]:
 
 
 def tolerated(means: Mapping[float, float], within: float = TOLERANCE) -> tuple[float, float]:
-    """From where to where, around the best x, the means stay so close to the best one.
+    """The range around the best x in which all means are within this many points of the best one.
 
     >>> tolerated({1e-4: 90.0, 1e-3: 97.2, 3e-3: 97.4, 1e-2: 97.3, 3e-2: 96.0})
     (0.001, 0.01)

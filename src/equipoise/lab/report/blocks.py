@@ -1,18 +1,18 @@
-"""A report as a list of blocks, to be written as Markdown here and as HTML by `page`.
+"""A page as a list of blocks, written as Markdown here and as HTML by `html`.
 
-Text inside a block may use `code` and **bold**, and nothing else.
+Text inside a block may use `code` and **bold**, and no other markup.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from ..judge.verdicts import Verdict
 
 
 @dataclass(frozen=True)
 class Heading:
     level: int
     text: str
+    link: str = ""
+    """In Markdown, the page that the heading links to."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class Items:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table. A line break in a cell parts what is important from what is said beside it."""
+    """A table. The first line of a cell is shown in normal size, the lines after it are small."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left: int = 1
-    """How many columns, from the left, hold words and not numbers."""
+    """The number of columns, from the left, that hold words and not numbers."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, in a file of this name (without its ending) or inline."""
+    """A figure: a file of this name, without its suffix, in Markdown; inline in HTML."""
 
     name: str
     title: str
@@ -51,32 +51,17 @@ class Command:
 
 @dataclass(frozen=True)
 class Fold:
-    """What is shown on demand."""
+    """Blocks that are hidden until the reader opens them."""
 
     summary: str
     blocks: tuple["Block", ...]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A verdict, with the parts it follows from."""
-
-    verdict: Verdict
-    of: str
-    """Which task, where there are several."""
-
-    def parts(self) -> list[str]:
-        """Each test in a line, where there are several."""
-        words = {True: "holds", False: "does not hold", None: "not tested"}
-        every = self.verdict.parts if len(self.verdict.parts) > 1 else ()
-        return [f"{part.name} ({words[part.holds]}): {part.sentence}" for part in every]
-
-
-Block = Heading | Text | Items | Grid | Picture | Command | Fold | Judged
+Block = Heading | Text | Items | Grid | Picture | Command | Fold
 
 
 def to_markdown(blocks: Iterable[Block], figures: str = "figures") -> str:
-    """The blocks as Markdown; pictures are looked for in the folder `figures`.
+    """The blocks as Markdown; pictures are linked from the folder `figures`.
 
     >>> print(to_markdown([Heading(2, "Two"), Grid(("a", "b"), (("x", "1"),))]), end="")
     ## Two
@@ -90,8 +75,8 @@ def to_markdown(blocks: Iterable[Block], figures: str = "figures") -> str:
 
 def _block(block: Block, figures: str) -> str:
     match block:
-        case Heading(level, text):
-            return f"{'#' * level} {text}"
+        case Heading(level, text, link):
+            return f"{'#' * level} " + (f"[{text}]({link})" if link else text)
         case Text(text):
             return text
         case Items(items):
@@ -105,13 +90,12 @@ def _block(block: Block, figures: str) -> str:
             return f"```sh\n{text}\n```"
         case Fold(summary, inner):
             return f"<details>\n<summary>{summary}</summary>\n\n{to_markdown(inner, figures)}\n</details>"
-        case Judged(verdict, of):
-            claim = verdict.claim
-            line = f"- **{verdict.status.capitalize()}**{of}: {claim.text} ({claim.where})\n  {verdict.sentence}"
-            parts = block.parts()
-            listed = to_markdown([Fold(f"All {len(parts)} comparisons", (Items(tuple(parts)),))]) if parts else ""
-            return "\n".join([line, *(f"  {text}".rstrip() for text in listed.splitlines())])
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
+    return "| " + " | ".join(_cell(cell.replace("|", "\\|")) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    first, *rest = text.split("\n")
+    return "<br>".join([first, *(f"<sub>{line}</sub>" for line in rest)])

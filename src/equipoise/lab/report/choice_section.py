@@ -1,4 +1,4 @@
-"""What tuning chose, as a block: each setting with its grid, and whether a wider grid might have done better."""
+"""The hyperparameters that tuning chose: each setting with its grid, and whether the choice is at an edge of it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from .blocks import Block, Fold, Grid
 
 
 def choice_blocks(task: str, known: Mapping[str, Any]) -> list[Block]:
-    """A row for each setting of the task that was tuned; nothing if none was.
+    """One row per tuned setting of the task; nothing if there are none.
 
     >>> choice_blocks("ocr", {})
     []
@@ -19,15 +19,15 @@ def choice_blocks(task: str, known: Mapping[str, Any]) -> list[Block]:
     for setting in (one for optimizer in optimizers for one in tables.tuned(task, optimizer)):
         if setting.key in known:
             found = known[setting.key]
-            searched = _searched(grids.grid(setting, tables.BASES[task]), found["chosen"])
+            searched = _searched(grids.grid(setting), found["chosen"])
             tried = f"{found['tried']}, {found['runs']} each"
             rows.append((setting.key.split("/", 1)[1], *searched, f"{100 * found['valid']:.2f}", tried))
-    header = ("net / optimizer / objective / scheme", "chosen", "of", "at the edge", "validation", "points, runs")
+    header = ("net / optimizer / objective / scheme", "chosen", "searched", "at an edge", "validation", "points, runs")
     return [Fold(f"{len(rows)} settings", (Grid(header, tuple(rows), left=4),))] if rows else []
 
 
 def _searched(points: Sequence[Recipe], chosen: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What was chosen, of which values, and what lies at the edge of at least three."""
+    """The choice, the values searched, and the fields whose choice is at an edge of at least three values."""
     choices, searched, edges = [], [], []
     for name in grids.SEARCHED:
         axes = [sorted(set(axis)) for axis in zip(*(_row(getattr(point, name)) for point in points), strict=True)]

@@ -1,9 +1,9 @@
-"""The figures of the report, as blocks: the picture, and the numbers in it."""
+"""The figures as blocks: the picture, and its numbers as a table."""
 
 import math
 from collections.abc import Mapping
 
-from ..judge.courses import course
+from ..judge.ratio_curves import ratio_curve
 from ..judge.statistics import Results, Summary
 from ..judge.sweeps import common_folds, fraction, levels, summaries, tolerated
 from ..plan.figures import Figure
@@ -11,10 +11,10 @@ from .blocks import Block, Grid, Picture, Text
 
 
 def figure_blocks(figure: Figure, name: str, results: Results, svg: str | None) -> list[Block]:
-    """A figure under the name of its file; nothing where no curve of it has two points."""
+    """A figure with the name of its file; nothing if no curve has two points."""
     picture: list[Block] = [Picture(name, figure.title, svg)] if svg else []
     if None in figure.curves[0].recipes:
-        return picture + _course_numbers(figure, results)
+        return picture + _ratio_numbers(figure, results)
     found = summaries(figure, results)
     whole = [[summary.mean is not None for summary in found[curve.label].values()] for curve in figure.curves]
     if max(map(sum, whole)) < 2:
@@ -28,10 +28,16 @@ def figure_blocks(figure: Figure, name: str, results: Results, svg: str | None) 
         rows = [(curve.label, *("\n".join(_point(found[curve.label][x])) for x in xs)) for curve in figure.curves]
     folds = common_folds(figure.curves[0].recipes.values(), results)
     fewer = folds and folds < {recipe.fold for recipe in figure.recipes}
-    where: list[Block] = [Text(f"On folds {', '.join(map(str, sorted(folds)))} only.")] if fewer else []
+    partial: list[Block] = [Text(f"On folds {', '.join(map(str, sorted(folds)))} only.")] if fewer else []
     compared = ", ".join(f"{level.label} {found[level.label][None]}" for level in figure.levels)
-    said: list[Block] = [Text(f"To compare with: {compared}.")] if compared else []
-    return [*picture, *where, Grid(header, tuple(rows)), *said, *(_spans(found) if figure.name == "rates" else [])]
+    caption: list[Block] = [Text(f"For comparison: {compared}.")] if compared else []
+    return [
+        *picture,
+        *partial,
+        Grid(header, tuple(rows)),
+        *caption,
+        *(_rate_ranges(found) if figure.name == "rates" else []),
+    ]
 
 
 def _x(x: float | None) -> str:
@@ -39,11 +45,11 @@ def _x(x: float | None) -> str:
 
 
 def _point(summary: Summary) -> tuple[str, str]:
-    runs = f"{summary.runs} runs" if not summary.missing else f"{summary.runs} of {summary.asked} runs"
+    runs = f"{summary.runs} runs" if not summary.missing else f"{summary.runs} of {summary.requested} runs"
     return str(summary), runs + (f", {summary.failed} failed" if summary.failed else "")
 
 
-def _spans(found: Mapping[str, Mapping[float | None, Summary]]) -> list[Block]:
+def _rate_ranges(found: Mapping[str, Mapping[float | None, Summary]]) -> list[Block]:
     """For each scheme, the range of learning rates within 0.3 points of its best."""
     rows = []
     for label, points in found.items():
@@ -51,16 +57,16 @@ def _spans(found: Mapping[str, Mapping[float | None, Summary]]) -> list[Block]:
         if any(math.isfinite(mean) for mean in means.values()):
             low, high = tolerated(means)
             best = max(means, key=lambda x: means[x])
-            span = (f"{low:g} to {high:g}", f"{high / low:.0f}") if len(means) == len(points) else ("not run", "")
-            rows.append((label, f"{means[best]:.2f} at {best:g}", *span))
-    header = ("scheme", "best", "learning rates within 0.3 points of it", "a factor of")
+            width = (f"{low:g} to {high:g}", f"{high / low:.0f}") if len(means) == len(points) else ("not run", "")
+            rows.append((label, f"{means[best]:.2f} at {best:g}", *width))
+    header = ("scheme", "best", "learning rates within 0.3 points of it", "factor")
     return [Grid(header, tuple(rows))]
 
 
-def _course_numbers(figure: Figure, results: Results) -> list[Block]:
+def _ratio_numbers(figure: Figure, results: Results) -> list[Block]:
     rows = []
     for curve in figure.curves:
-        found = course(curve.recipes[None], results)
+        found = ratio_curve(curve.recipes[None], results)
         if found is not None:
             places = [0, *(math.floor(switch) - 1 for switch in found.switches), len(found.mean) - 1]
             ratios = ", then ".join(f"{found.mean[place]:.2f} (epoch {found.epochs[place]})" for place in places)

@@ -1,4 +1,4 @@
-"""The figures as SVG, by matplotlib. Text stays text, and ink follows the reader's light or dark setting."""
+"""The figures as SVG, drawn with matplotlib. Text stays text, and its colour follows the light or dark setting."""
 
 import io
 import math
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..judge.courses import course
+from ..judge.ratio_curves import RatioCurve, ratio_curve
 from ..judge.statistics import Results, Summary
 from ..judge.sweeps import fraction, summaries
 from ..plan.figures import Figure
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c0609a", "#a67c00", "#7f7f7f")
-"""After Okabe and Ito: told apart by people who see fewer colours, and legible on white and on black."""
+"""After Okabe and Ito: distinct for colour-blind readers, and legible on white and on black."""
 MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 INK = "#777777"
-"""Of text and axes, where the viewer knows no style sheets; those that do take darker or lighter."""
+"""The colour of text and axes in viewers without style sheets."""
 DEPTH = 8.0
-"""Points below the best that are shown; what is deeper is marked at the edge."""
+"""The range shown below the best, in points; values below it are marked at the edge."""
 
 STYLE = (
     "<style>.chart text{fill:#444 !important}@media (prefers-color-scheme:dark)"
@@ -43,13 +43,13 @@ RC: Any = {
 
 
 class DrawingError(RuntimeError):
-    """Figures cannot be drawn, said in one line."""
+    """Figures cannot be drawn; the message is one line."""
 
 
 def draw(figure: Figure, name: str, results: Results, best: float | None = None) -> str | None:
-    """The figure as SVG text, or None where there is no curve to draw.
+    """The figure as SVG text, or None without data.
 
-    Its ids begin with `name`, so that several figures can stand in one page; `best` is the x to mark beside 1.
+    Its ids begin with `name`, so that one page can hold several figures; `best` is a second x to mark, besides 1.
 
     >>> from equipoise.lab.plan.figures import Curve
     >>> figure = Figure("f", "Nothing yet", "epoch", "ratio", (Curve("joint", {None: ()}),))
@@ -57,23 +57,23 @@ def draw(figure: Figure, name: str, results: Results, best: float | None = None)
     True
     """
     if None in figure.curves[0].recipes:
-        courses = {curve.label: course(curve.recipes[None], results) for curve in figure.curves}
-        if not any(courses.values()):
+        curves = {curve.label: ratio_curve(curve.recipes[None], results) for curve in figure.curves}
+        if not any(curves.values()):
             return None
-        return _svg(figure, name, lambda axes: _courses(axes, courses))
-    points = {label: _run(found) for label, found in summaries(figure, results).items()}
+        return _svg(figure, name, lambda axes: _ratio_curves(axes, curves))
+    points = {label: _with_results(found) for label, found in summaries(figure, results).items()}
     if not any(len(points[curve.label]) > 1 for curve in figure.curves):
         return None
     return _svg(figure, name, lambda axes: _sweeps(axes, figure, points, best))
 
 
-def _run(points: Mapping[float | None, Summary]) -> dict[float | None, Summary]:
+def _with_results(points: Mapping[float | None, Summary]) -> dict[float | None, Summary]:
     return {x: summary for x, summary in points.items() if summary.mean is not None}
 
 
-def _courses(axes: "Axes", courses: Mapping[str, Any]) -> None:
+def _ratio_curves(axes: "Axes", curves: Mapping[str, RatioCurve | None]) -> None:
     axes.set_yscale("log")
-    for number, (label, found) in enumerate(courses.items()):
+    for number, (label, found) in enumerate(curves.items()):
         if found is None:
             continue
         colour = COLOURS[number % len(COLOURS)]
@@ -135,7 +135,7 @@ def _svg(figure: Figure, name: str, fill: Any) -> str:
 
 
 def _tidy(svg: str, title: str, name: str) -> str:
-    """Without the prologue, named for readers who do not see it, and with ids that differ from other figures'."""
+    """Without the XML prologue, with a title for screen readers, and with unique ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
@@ -153,5 +153,5 @@ def _none(value: float, _: Any = None) -> str:
 
 
 def _leading(value: float) -> float:
-    """What a tick of a logarithmic axis begins with: 2 for 0.2, 2 and 20."""
+    """The leading digit of a tick of a logarithmic axis: 2 for 0.2, 2 and 20."""
     return round(value / 10 ** math.floor(math.log10(value)), 6) if value > 0 else 0.0

@@ -1,8 +1,8 @@
-"""The tables of the report, as blocks: results, training time, and the balance at the end of training."""
+"""The tables as blocks: results, training time, and the ratio of the parts at the end of training."""
 
 import numpy as np
 
-from ..judge.statistics import Effect, Results, Summary, against, signed, summarize
+from ..judge.statistics import PaperDifference, Results, Summary, signed, summarize, versus_paper
 from ..plan.paper import Printed
 from ..plan.tables import TITLES, Cell, Table
 from .blocks import Block, Fold, Grid, Text
@@ -11,48 +11,57 @@ ABOVE, BELOW = "▲", "▼"
 
 
 def table_blocks(table: Table, results: Results) -> list[Block]:
-    """A table as the paper has it, the paper's below ours, and a row a cell on demand; nothing without results."""
+    """The table with the paper's numbers below ours, and the details of every cell folded; nothing without results."""
+    grid = results_grid(table, results)
+    if grid is None:
+        return []
+    return [grid, Fold("Details of every cell", (_every_cell(table, results),))]
+
+
+def results_grid(table: Table, results: Results, brief: bool = False) -> Grid | None:
+    """The table; `brief` without marks and differences. None without results."""
     found = {place: summarize(cell.recipes, results) for place, cell in table.cells.items()}
     if not any(summary.mean is not None for summary in found.values()):
-        return []
+        return None
     rows = []
     for row in table.rows:
-        cells = [_cell(found.get((row, column)), table.cells.get((row, column))) for column in table.columns]
-        rows.append((_title(row), *cells))
-    wide = Grid(("", *table.columns), tuple(rows))
-    return [wide, Fold("Every cell: runs, noise and training time", (_every_cell(table, results),))]
+        places = [(row, column) for column in table.columns]
+        rows.append((_title(row), *(_cell(found.get(place), table.cells.get(place), brief) for place in places)))
+    return Grid(("", *table.columns), tuple(rows))
 
 
-def _cell(summary: Summary | None, cell: Cell | None) -> str:
+def _cell(summary: Summary | None, cell: Cell | None, brief: bool) -> str:
     if summary is None or cell is None:
         return ""
     if summary.mean is None:
-        return "not run" if not summary.runs + summary.failed else f"{summary.runs} of {summary.asked} runs"
-    effect = against(summary, cell.printed)
-    collapsed = f"{summary.collapsed} collapsed" if summary.collapsed else ""
-    if effect is None or cell.printed is None:
-        return f"{summary}" + (f"\n{collapsed}" if collapsed else "")
-    mark = "" if not effect.off else f" {ABOVE if effect.difference > 0 else BELOW}"
-    said = f"paper {cell.printed.mean:.1f} ({signed(effect.difference)})" + (f", {collapsed}" if collapsed else "")
-    return f"{summary}{mark}\n{said}"
+        return "not run" if not summary.runs + summary.failed else f"{summary.runs} of {summary.requested} runs"
+    difference = versus_paper(summary, cell.printed)
+    small = [f"{summary.diverged} diverged"] if summary.diverged else []
+    if difference is None or cell.printed is None:
+        return "\n".join([f"{summary}", *small])
+    if brief:
+        return "\n".join([f"{summary}", ", ".join([f"paper {printed_text(cell.printed)}", *small])])
+    mark = "" if not difference.off else f" {ABOVE if difference.difference > 0 else BELOW}"
+    paper = f"paper {cell.printed.mean:.1f} ({signed(difference.difference)})"
+    return f"{summary}{mark}\n{', '.join([paper, *small])}"
 
 
 def _every_cell(table: Table, results: Results) -> Grid:
     header = (
-        "", "scheme", "ours", "paper", "difference", "inside the noise", "runs", "failed", "missing", "collapsed",
-        "training", "s a run", "of joint's time", "epochs",
+        "", "scheme", "ours", "paper", "difference", "within noise", "runs", "failed", "missing", "diverged",
+        "training examples", "s per run", "time relative to joint", "epochs",
     )  # fmt: skip
     rows = []
     for (row, column), cell in table.cells.items():
         summary, training = (summarize(cell.recipes, results, metric) for metric in ("test", "train"))
         joint = table.cells.get((row, "joint"))
         share = _share(summary, summarize(joint.recipes, results) if joint else None)
-        effect = against(summary, cell.printed)
+        difference = versus_paper(summary, cell.printed)
         rows.append(
             (
-                _title(row), column, f"{summary}", _printed(cell.printed) if cell.printed else "",
-                signed(effect.difference) if effect else "", _inside(effect),
-                f"{summary.runs}", f"{summary.failed}", f"{summary.missing}", f"{summary.collapsed}",
+                _title(row), column, f"{summary}", printed_text(cell.printed) if cell.printed else "",
+                signed(difference.difference) if difference else "", _inside(difference),
+                f"{summary.runs}", f"{summary.failed}", f"{summary.missing}", f"{summary.diverged}",
                 f"{training.mean:.2f}" if training.mean is not None else "",
                 _number(summary.seconds, 2), f"{share:.2f}" if share else "", _number(summary.epochs, 0),
             )
@@ -61,7 +70,7 @@ def _every_cell(table: Table, results: Results) -> Grid:
 
 
 def time_blocks(table: Table, results: Results) -> list[Block]:
-    """How long a run takes, beside joint training and beside the paper."""
+    """The training time of a run, relative to joint training, with the paper's."""
     rows = []
     for row in table.rows:
         joint = summarize(table.cells[row, "joint"].recipes, results)
@@ -77,16 +86,15 @@ def time_blocks(table: Table, results: Results) -> list[Block]:
                 text += f"\npaper {printed.minutes:.0f} min ({printed.minutes / printed_joint.minutes:.2f})"
             cells.append(text)
         rows.append((_title(row), *cells))
-    said = (
-        "A run's share of the time its device was busy; in brackets, relative to joint training. Where other programs "
-        "ran on the device at the same time, it took longer than it would alone, and not all cells were run in the "
-        "same company. Epochs can be compared: they stand with every cell above."
+    caption = (
+        "A run's share of the time its device was busy; in brackets, relative to joint training. The times depend on "
+        "what else ran on the device, so they are not exactly comparable. Epochs are: see the details of every cell."
     )
-    return [Grid(("", *table.columns), tuple(rows)), Text(said)]
+    return [Grid(("", *table.columns), tuple(rows)), Text(caption)]
 
 
 def balance_blocks(table: Table, results: Results) -> list[Block]:
-    """Where the parts stand at the end of training."""
+    """The ratio of the two parts and the factor alpha at the end of training."""
     rows = []
     for row in table.rows:
         cells = []
@@ -95,23 +103,23 @@ def balance_blocks(table: Table, results: Results) -> list[Block]:
             ratio, alpha = (_quartiles([getattr(kept, name) for kept in good]) for name in ("ratio", "alpha"))
             cells.append(f"{ratio}\nalpha {alpha}" if good else "not run")
         rows.append((_title(row), *cells))
-    said = (
+    caption = (
         "The ratio ‖U‖ / ‖W‖ of unary to pairwise, and the factor alpha of the unary part, at the end of training: "
         "medians over runs, with quartiles where they differ."
     )
-    return [Grid(("", *table.columns), tuple(rows)), Text(said)]
+    return [Grid(("", *table.columns), tuple(rows)), Text(caption)]
 
 
 def _title(row: tuple[str, str]) -> str:
     return TITLES.get(row[1], row[1])
 
 
-def _printed(printed: Printed) -> str:
+def printed_text(printed: Printed) -> str:
     return f"{printed.mean:.1f}" + (f" ± {printed.spread:.1f}" if printed.spread is not None else "")
 
 
-def _inside(effect: Effect | None) -> str:
-    return "" if effect is None or effect.inside is None else "yes" if effect.inside else "no"
+def _inside(difference: PaperDifference | None) -> str:
+    return "" if difference is None or difference.inside is None else "yes" if difference.inside else "no"
 
 
 def _share(summary: Summary, joint: Summary | None) -> float | None:
@@ -125,5 +133,5 @@ def _number(value: float | None, digits: int) -> str:
 def _quartiles(values: list[float]) -> str:
     if not values:
         return ""
-    low, middle, high = (f"{x:.3g}" for x in np.nanquantile(values, (0.25, 0.5, 0.75)))
-    return middle if low == high else f"{middle} ({low} to {high})"
+    low, median, high = (f"{x:.3g}" for x in np.nanquantile(values, (0.25, 0.5, 0.75)))
+    return median if low == high else f"{median} ({low} to {high})"

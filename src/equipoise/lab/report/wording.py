@@ -1,48 +1,53 @@
-"""What the report says in words, for readers who do not know the project."""
-
-TASKS = {"ocr": "Handwritten words", "chunking": "Text chunking", "horses": "Horse segmentation"}
-
-SCHEMES = (
-    ("unary", "the net alone, no CRF"),
-    ("stage", "the net, then the CRF on top of the frozen net, then both together"),
-    ("joint", "both at once, from the start: the plain way"),
-    ("online", "joint, and after each epoch the factor alpha of the net's scores is searched anew (§5.1)"),
-    ("offline", "joint, with both parts divided by their size, the net's then times a fixed alpha (§5.2)"),
-    ("offline_reg", "joint, with a penalty that draws the ratio of the two parts to a fixed alpha (§5.2)"),
-    ("temperature", "joint, with one factor for both parts (Appendix A.2)"),
-    ("learned", "ours: joint, with both parts divided by their size, times a scale each that is learned"),
-)
+"""The sentences of the results pages."""
 
 INTRODUCTION = (
-    "A structured model reads a whole word, sentence or picture at once. A neural net scores each letter, word or "
-    "pixel by itself (the unary part), and a conditional random field, CRF, scores which labels go together (the "
-    "pairwise part). The paper “Scaling Matters in Deep Structured-Prediction Models” (Shevchenko and Osokin) says "
-    "that training both at once fails where one part drowns the other, and that keeping the two in balance repairs it. "
-    "Here every claim and number of the paper stands beside runs of our own. Results are in percent (of letters read "
-    "right, for handwritten words) on examples never trained on: mean ± standard deviation over seeds. Differences are "
-    "in points."
+    "A neural net scores each label by itself (the unary part), and a conditional random field (CRF) scores which "
+    "labels go together (the pairwise part). The paper “Scaling Matters in Deep Structured-Prediction Models” "
+    "(Shevchenko and Osokin) claims that training both jointly fails where one part outweighs the other, and that "
+    "scaling the parts repairs it. We ran its experiments again."
 )
 
-GLANCE = (
-    "Yes: reproduced. In part: reproduced with conditions. Below stands in how many comparisons, which are objectives "
-    "or cells of a table, the claim holds. Each is given with its statistics in the next sections, and what was tried "
-    "to find the reason stands under the tables."
+TABLES = (
+    "Test results as mean ± standard deviation over seeds; below, in small type, the paper's number. Columns are "
+    "training schemes, rows are objectives."
 )
 
-MARKS = (
-    "Below each result stands the paper's, and in brackets by how many points ours is higher; ▲ and ▼ mark results "
-    "more than 0.3 points off. Inside the noise: the two differ by no more than two standard deviations of both put "
-    "together. Collapsed: runs with less than three quarters of what the run in the middle of the cell has; one of "
-    "them lowers a mean by about a point."
+CLAIMS = (
+    "Each cell has the verdict, the number of comparisons that are yes, and the effect with its 95 % interval. Effects "
+    "are differences in points unless stated otherwise; with several comparisons, their mean and their range. “Closes” "
+    "is the share of the gap between joint and stage training that a scheme closes. An empty cell means that the claim "
+    "is not about the task. The page of each task lists all comparisons."
 )
 
 RULES = (
-    "Two schemes are compared in pairs of runs with the same seed and fold, which start from the same parameters and "
-    "see the same examples. A difference counts where Wilcoxon's signed ranks give p < 0.05 over these pairs; p over "
-    "the means of seeds stands beside it. The typical difference, with its 95 % interval in brackets, is the median of "
-    "averages of two of them: single runs that collapsed do not move it, and are counted. Better means significantly "
-    "so, with a higher mean too. Level means at most 0.15 points worse, or not significantly so, with no more "
-    "collapsed runs. A ratio is stable if it changes by less than 20 %. A claim is reproduced if every comparison "
-    "holds; reproduced with conditions if at least half do, or if some were not run; and else not reproduced. Every "
-    "verdict follows from the records by these rules."
+    "**Pairs.** Two schemes are compared in pairs of runs with the same seed and fold. Such runs start from the same "
+    "parameters and see the same examples.",
+    "**Effect.** The difference d is the Hodges-Lehmann estimate: the median of the averages of two paired "
+    "differences. Its 95 % interval is exact, from Wilcoxon's signed ranks. Single diverged runs hardly move it; they "
+    "are counted separately. For several comparisons, the paired differences are averaged first.",
+    "**Margin.** With many pairs even a tiny difference is significant. So two schemes count as level within a margin "
+    "m, the paper's own noise: m = sqrt(s1² + s2²), with the standard deviations that the paper prints for the two "
+    "cells. Where it prints none, those of the main table's row are used, and for a scheme that is not in the paper "
+    "the pooled standard deviation of that row.",
+    "**Beats.** Yes if the interval of d is above 0. No if it is below 0 or inside ±m. A scheme with a lower mean does "
+    "not beat another.",
+    "**Level with, as good as.** Yes if the interval of d is above -m. No if it is below -m, or if the scheme has more "
+    "diverged runs. **Stays behind** is the opposite. **Alike**: yes if the interval is inside ±m, no if outside.",
+    "**Slightly worse.** Yes if the interval of d is between -0.5 (or -m, if that is lower) and m. No if it is "
+    "outside.",
+    "**Share of the gap closed.** (scheme - joint) / (stage - joint), of means over paired runs, with the interval of "
+    "a paired bootstrap (2,000 replicates, fixed seed). Where stage does not beat joint, there is no gap to close; "
+    "whether a scheme repairs joint training is then not tested.",
+    "**About half the time.** At most two thirds of stage's epochs. **Training fails**: the mean is at least 1 point "
+    "below the best alpha's. Both intervals come from the same bootstrap. **Stable**: the ratio changes by less than "
+    "20 %. **Keeps the factor**: at least nine of ten runs.",
+    "**Undecided** is every comparison between yes and no.",
+    "**Claim.** Yes: every comparison is yes. In part: some are yes, and the others are not or were not tested. No: "
+    "none is yes, and at least one is no. Undecided: none is yes or no.",
+)
+
+CAPTION = (
+    "The small line is the paper's number, with our difference in brackets; ▲ and ▼ mark differences of more than 0.3 "
+    "points. Within noise: the difference is at most two standard deviations, of ours and the paper's together. "
+    "Diverged: a result below three quarters of the median run's; one such run lowers a mean by about a point."
 )

@@ -1,7 +1,7 @@
-"""The course of training: the ratio ||U|| / ||W|| over epochs, as Figures 1b and 1c show it.
+"""The ratio ||U|| / ||W|| over epochs, as in Figures 1b and 1c.
 
-Runs differ in length. A curve goes, phase by phase, to the mean length of the phase, and a run that was over earlier
-stays at its last value, so that the mean never jumps because a run has left it.
+Runs differ in length. Each phase of a curve has the mean length of that phase over the runs. A shorter run keeps its
+last value, so the mean does not jump where a run ends.
 """
 
 import math
@@ -15,7 +15,7 @@ from .statistics import Results
 
 
 @dataclass(frozen=True)
-class Course:
+class RatioCurve:
     """Mean and quartiles over runs; arrays of shape (epochs,)."""
 
     epochs: np.ndarray
@@ -23,12 +23,12 @@ class Course:
     low: np.ndarray
     high: np.ndarray
     switches: tuple[float, ...]
-    """Between which epochs one phase ends and the next begins."""
+    """Positions between two epochs at which a new phase begins."""
     runs: int
 
 
 def ratios(recipes: Iterable[Recipe], results: Results) -> list[list[np.ndarray]]:
-    """The ratio over epochs of each run whose history was kept, phase by phase.
+    """The ratio over epochs of each run that has a history, one array per phase.
 
     >>> ratios([Recipe("ocr")], Results([]))
     []
@@ -45,10 +45,10 @@ def ratios(recipes: Iterable[Recipe], results: Results) -> list[list[np.ndarray]
     return found
 
 
-def course(recipes: Iterable[Recipe], results: Results) -> Course | None:
-    """The curve of these recipes; None where no run has a history.
+def ratio_curve(recipes: Iterable[Recipe], results: Results) -> RatioCurve | None:
+    """The curve of these recipes; None if no run has a history.
 
-    >>> course([Recipe("ocr")], Results([])) is None
+    >>> ratio_curve([Recipe("ocr")], Results([])) is None
     True
     """
     runs = ratios(recipes, results)
@@ -59,13 +59,14 @@ def course(recipes: Iterable[Recipe], results: Results) -> Course | None:
     for number in range(depth):
         parts = [phases[number] for phases in runs]
         length = max(1, round(float(np.mean([len(part) for part in parts]))))
-        pieces.append(np.array([_held(part, length) for part in parts]))  # (runs, epochs of the phase)
+        pieces.append(np.array([_to_length(part, length) for part in parts]))  # (runs, epochs of the phase)
         switches.append(sum(piece.shape[1] for piece in pieces) + 0.5)
     whole = np.concatenate(pieces, axis=1)
     low, high = np.quantile(whole, (0.25, 0.75), axis=0)
     epochs = np.arange(1, whole.shape[1] + 1)
-    return Course(epochs, whole.mean(0), low, high, tuple(switches[:-1]), len(runs))
+    return RatioCurve(epochs, whole.mean(0), low, high, tuple(switches[:-1]), len(runs))
 
 
-def _held(part: np.ndarray, length: int) -> np.ndarray:
+def _to_length(part: np.ndarray, length: int) -> np.ndarray:
+    """Cut, or continued with the last value."""
     return np.pad(part[:length], (0, max(0, length - len(part))), mode="edge")

@@ -1,4 +1,4 @@
-"""Records made up to order: any run of any table or figure, with the result that a rule gives it."""
+"""Synthetic records: any run of any table or figure, with the result that a rule assigns to it."""
 
 import zlib
 from collections.abc import Callable, Iterable
@@ -14,18 +14,18 @@ from equipoise.lab.run.store import Record
 
 Rule = Callable[[Recipe], float]
 
-PAPERS = {"unary": 91.8, "stage": 97.2, "joint": 96.5, "online": 97.3, "offline": 97.2, "offline_reg": 97.1}
+PAPER = {"unary": 91.8, "stage": 97.2, "joint": 96.5, "online": 97.3, "offline": 97.2, "offline_reg": 97.1}
 
 
 def as_the_paper(recipe: Recipe) -> float:
-    """Test accuracy in percent, as the paper has it."""
+    """Test accuracy in percent, as in the paper."""
     if recipe.net in ("sigmoid", "bilstm"):
         return 97.0
     if recipe.scheme == "temperature":
         return 96.5
     if recipe.scheme == "learned":
         return 97.3 - 0.1 * abs(np.log10(recipe.learning_rates[0] / 3e-3))
-    value = PAPERS[recipe.scheme] - (0.1 if recipe.optimizer == "sgd" else 0.0)
+    value = PAPER[recipe.scheme] - (0.1 if recipe.optimizer == "sgd" else 0.0)
     if recipe.scheme == "joint" and recipe.net == "default" and recipe.optimizer == "adam":
         value += 0.7 - 0.175 * (np.log2(recipe.alpha) + 2) ** 2  # best at 1/4, and 0.7 lower at 1
         value -= 0.5 * np.log10(recipe.learning_rates[0] / 1e-3) ** 2 * (recipe.alpha == 1.0)
@@ -33,7 +33,7 @@ def as_the_paper(recipe: Recipe) -> float:
 
 
 def noise(recipe: Recipe) -> float:
-    """The same for the same recipe, between -0.1 and 0.1, and in part common to runs of one seed and fold."""
+    """Deterministic, between -0.1 and 0.1; one part is shared by all runs of a seed and fold."""
     own = f"{recipe.net}{recipe.objective}{recipe.scheme}{recipe.optimizer}{recipe.learning_rates}{recipe.alpha}"
     common = f"{recipe.seed}/{recipe.fold}"
     return 0.1 * _uniform(own + common) + 0.1 * _uniform(common)
@@ -44,7 +44,7 @@ def _uniform(text: str) -> float:
 
 
 def record(recipe: Recipe, test: float, /, **more: Any) -> Record:
-    """A run with a result in percent."""
+    """A run with this result in percent."""
     stage = recipe.scheme == "stage"
     fields: dict[str, Any] = {
         "test": test / 100,
@@ -64,15 +64,15 @@ def record(recipe: Recipe, test: float, /, **more: Any) -> Record:
 
 
 def history(recipe: Recipe) -> dict[str, list[float | None]]:
-    """A course as the paper draws it: joint training diverges unless alpha is small or the net ends in a sigmoid."""
+    """The ratio as in the paper: it diverges in joint training unless alpha is not 1 or the net ends in a sigmoid."""
     steps = np.arange(12)
     if recipe.scheme == "stage":
-        return course([*(2.0 + steps), *(14.0 / (1 + steps)), *(2.0 + 0 * steps)], [0] * 12 + [1] * 12 + [2] * 12)
+        return epochs([*(2.0 + steps), *(14.0 / (1 + steps)), *(2.0 + 0 * steps)], [0] * 12 + [1] * 12 + [2] * 12)
     settled = recipe.net == "sigmoid" or recipe.alpha != 1.0
-    return course(3.0 + (1 - 0.5**steps) if settled else 3.0 * 1.2**steps)
+    return epochs(3.0 + (1 - 0.5**steps) if settled else 3.0 * 1.2**steps)
 
 
-def course(ratio: Iterable[float], phase: Iterable[int] | None = None) -> dict[str, list[float | None]]:
+def epochs(ratio: Iterable[float], phase: Iterable[int] | None = None) -> dict[str, list[float | None]]:
     ratios = [float(x) for x in ratio]
     return {"phase": [float(x) for x in phase or [0] * len(ratios)], "ratio": list(ratios)}
 
@@ -82,7 +82,7 @@ def records(recipes: Iterable[Recipe], rule: Rule = as_the_paper, **more: Any) -
 
 
 class OnDemand(Results):
-    """Results in which every run is there, made when it is asked for."""
+    """Results with every run, created when requested."""
 
     def __init__(self, rule: Rule = as_the_paper, change: Callable[[Recipe], dict[str, Any]] | None = None) -> None:
         super().__init__([])
@@ -93,6 +93,6 @@ class OnDemand(Results):
 
 
 def everything(task: str = "ocr", **which: Any) -> list[Recipe]:
-    """All recipes of all tables and figures, with nothing tuned."""
+    """All recipes of all tables and figures, without tuning."""
     makers = [(tables.TABLES | figures.FIGURES)[name] for name in catalogue.names(task)]
     return list(dict.fromkeys(recipe for make in makers for recipe in make(task, {}, **which).recipes))

@@ -1,4 +1,4 @@
-"""A page taken apart by a parser: well formed, and in need of nothing from elsewhere."""
+"""Check that an HTML page is well formed and self-contained."""
 
 import re
 from html.parser import HTMLParser
@@ -7,7 +7,7 @@ VOID = {"meta", "br"}
 
 
 class Checker(HTMLParser):
-    """Every element closed in order, every id once, and nothing asked for from elsewhere."""
+    """Collects open elements, ids, and references to other files."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,0 +1,130 @@
+"""Checks: two cells compared, with the effect, the margin and the outcome.
+
+d is the difference first - second with its 95 % interval, and m the margin (`margins`).
+
+better           yes: d above 0                 no: d below 0 or inside ±m
+as good          yes: d above -m                no: d below -m
+behind           yes: d below -m                no: d above -m
+alike            yes: d inside ±m               no: d outside ±m
+slightly worse   yes: d in [-0.5, m]            no: d outside; the bound is -m where m > 0.5
+
+Everything else is undecided. Two rules guard against diverged runs, which hardly move d: a scheme is not better if its
+mean is lower, and not as good if it has more diverged runs.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..recipe import Recipe
+from .effects import NO, NOT_TESTED, YES, Effect, Sample, estimate
+from .evidence import Evidence
+from .margins import margin
+from .statistics import Comparison, by_run, compare
+
+SLIGHTLY = 0.5
+"""Points by which a slightly worse scheme may be worse."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of a claim."""
+
+    name: str
+    outcome: str = NOT_TESTED
+    """yes, no, undecided or not tested."""
+    numbers: str = "no records"
+    """What was measured, in words."""
+    effect: Effect | None = None
+    margin: float | None = None
+    sample: Sample | None = None
+    """The runs behind the effect, to pool it with other checks."""
+    gap: "Gap | None" = None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The gap between joint and stage training, of which a remedy closes (remedy - joint) / (stage - joint)."""
+
+    exists: bool
+    """Whether stage is better than joint."""
+    sample: Sample
+
+    @property
+    def closed(self) -> Effect | None:
+        return estimate([self.sample]) if self.exists else None
+
+
+Side = tuple[str, Sequence[Recipe]]
+"""The name of a cell, and its recipes."""
+Rule = Callable[[Effect, float, Comparison], str]
+
+
+def better(evidence: Evidence, name: str, first: Side, second: Side, metric: str = "test") -> Check:
+    def rule(effect: Effect, m: float, found: Comparison) -> str:
+        outcome = effect.beats(m)
+        return NO if outcome == YES and found.first <= found.second else outcome
+
+    return _check(evidence, name, first, second, rule, metric)
+
+
+def as_good(evidence: Evidence, name: str, first: Side, second: Side, gap: Gap | None = None) -> Check:
+    def rule(effect: Effect, m: float, found: Comparison) -> str:
+        return NO if found.diverged[0] > found.diverged[1] else effect.within(-m)
+
+    return _check(evidence, name, first, second, rule, gap=gap)
+
+
+def behind(evidence: Evidence, name: str, first: Side, second: Side, gap: Gap | None = None) -> Check:
+    return _check(evidence, name, first, second, lambda effect, m, _: effect.within(-math.inf, -m), gap=gap)
+
+
+def alike(evidence: Evidence, name: str, first: Side, second: Side) -> Check:
+    return _check(evidence, name, first, second, lambda effect, m, _: effect.within(-m, m))
+
+
+def slightly_worse(evidence: Evidence, name: str, first: Side, second: Side) -> Check:
+    return _check(evidence, name, first, second, lambda effect, m, _: effect.within(-max(SLIGHTLY, m), m))
+
+
+def gap(evidence: Evidence, remedy: Sequence[Recipe], joint: Sequence[Recipe], stage: Sequence[Recipe]) -> Gap | None:
+    """The gap and what the remedy closes of it, over the runs that all three have; None with fewer than six."""
+    found = compare(stage, joint, evidence.results)
+    if found is None:
+        return None
+    of_remedy, of_joint = (by_run(cell, evidence.results) for cell in (remedy, joint))
+    keys = [key for key in found.differences if key in of_remedy]
+    sample = Sample(
+        {key: of_remedy[key] - of_joint[key] for key in keys}, {key: found.differences[key] for key in keys}, "share"
+    )
+    if estimate([sample]) is None:
+        return None
+    exists = better(evidence, "gap", ("stage", stage), ("joint", joint)).outcome == YES
+    return Gap(exists, sample)
+
+
+def _check(
+    evidence: Evidence, name: str, first: Side, second: Side, rule: Rule, metric: str = "test", gap: Gap | None = None
+) -> Check:
+    found = compare(first[1], second[1], evidence.results, metric)
+    if found is None:
+        return Check(name)
+    in_epochs = metric == "epochs"
+    effect = Effect(found.difference, found.over_runs.low, found.over_runs.high, "epochs" if in_epochs else "points")
+    m = 0.0 if in_epochs else margin(first[1][0], second[1][0])
+    unit = {"test": "", "train": " on training examples", "epochs": " epochs"}[metric]
+    sides = zip((first[0], second[0]), (found.first, found.second), found.diverged, strict=True)
+    shown = ", ".join(f"{side} {mean:.2f}{unit}{_diverged(count)}" for side, mean, count in sides)
+    return Check(
+        name,
+        rule(effect, m, found),
+        f"{shown}; {found.p_values}",
+        effect,
+        None if in_epochs else m,
+        Sample(found.differences, unit=effect.unit),
+        gap,
+    )
+
+
+def _diverged(count: int) -> str:
+    return f" ({count} run{'s' * (count > 1)} diverged)" if count else ""

@@ -1,0 +1,45 @@
+"""The records of a task, and the tables, figures and cells that they belong to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..plan import figures, tables
+from ..recipe import Recipe
+from .statistics import Results
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Records of a task, with the seeds and folds to use."""
+
+    results: Results
+    task: str
+    known: dict[str, Any] = field(default_factory=dict)
+    """The hyperparameters that tuning chose."""
+    seeds: tuple[int, ...] = tuple(tables.SEEDS)
+    folds: tuple[int, ...] | None = None
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Tables, figures and cells: each has up to thousands of recipes, and claims share them."""
+
+    def table(self, name: str) -> tables.Table:
+        """A table of `tables.TABLES`."""
+        return self._cached(name, lambda: tables.TABLES[name](self.task, self.known, **self._which))
+
+    def figure(self, name: str) -> figures.Figure:
+        """A figure of `figures.FIGURES`."""
+        return self._cached(name, lambda: figures.FIGURES[name](self.task, self.known, **self._which))
+
+    def runs(self, objective: str, scheme: str, **more: Any) -> tuple[Recipe, ...]:
+        """The recipes of a cell; `more` as for `tables.setting`."""
+        recipe = tables.setting(self.task, objective, scheme, known=self.known, **more)
+        return self._cached(recipe, lambda: tables.runs(recipe, **self._which))
+
+    @property
+    def _which(self) -> dict[str, Any]:
+        return {"seeds": self.seeds, "folds": self.folds}
+
+    def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]

@@ -1,0 +1,118 @@
+"""The checks of claims about cells of the tables: which scheme is better, objective by objective."""
+
+import itertools
+from collections.abc import Callable
+
+from ..plan import paper, tables
+from ..tasks import named
+from .comparisons import Check, Gap, Side, alike, as_good, behind, better, gap, slightly_worse
+from .effects import Sample, estimate
+from .evidence import Evidence
+from .statistics import by_run, summarize
+
+REMEDIES = ("online", "offline", "offline_reg")
+PAPER_SCHEMES = tuple(paper.SCHEMES.split())
+HALF = 2 / 3
+"""At most this share of stage's epochs counts as about half of its time; the paper's shares are 0.53 to 0.66."""
+
+Checks = Callable[[Evidence], list[Check]]
+
+
+def each_objective(check: Callable[[Evidence, str, str], Check]) -> Checks:
+    """One check per objective; `check` gets the evidence, the objective and its title."""
+    return lambda evidence: [check(evidence, o, tables.TITLES[o]) for o in named(evidence.task).objectives]
+
+
+def each_cell(schemes: tuple[str, ...], check: Callable[[Evidence, str, str, str], Check]) -> Checks:
+    return lambda evidence: [
+        check(evidence, o, scheme, f"{tables.TITLES[o]}, {scheme}")
+        for o, scheme in itertools.product(named(evidence.task).objectives, schemes)
+    ]
+
+
+def first_beats(first: str, second: str, metric: str = "test") -> Checks:
+    def check(evidence: Evidence, objective: str, title: str) -> Check:
+        return better(evidence, title, _side(evidence, objective, first), _side(evidence, objective, second), metric)
+
+    return each_objective(check)
+
+
+def level_with_stage(scheme: str) -> Checks:
+    def check(evidence: Evidence, objective: str, title: str) -> Check:
+        one, stage = (_side(evidence, objective, name) for name in (scheme, "stage"))
+        return as_good(evidence, title, one, stage, _gap(evidence, objective, one))
+
+    return each_objective(check)
+
+
+def above_unary(evidence: Evidence, objective: str, scheme: str, name: str) -> Check:
+    return better(evidence, name, _side(evidence, objective, scheme), _side(evidence, "marginal", "unary"))
+
+
+def sgd_order(evidence: Evidence, objective: str, scheme: str, name: str) -> Check:
+    one, joint = ((one, evidence.runs(objective, one, optimizer="sgd")) for one in (scheme, "joint"))
+    return better(evidence, name, one, joint)
+
+
+def sgd_worse(evidence: Evidence, objective: str, scheme: str, name: str) -> Check:
+    adam = ("Adam", evidence.runs(objective, scheme))
+    return slightly_worse(evidence, name, ("SGD", evidence.runs(objective, scheme, optimizer="sgd")), adam)
+
+
+def temperature(evidence: Evidence) -> list[Check]:
+    """Temperature stays behind stage. Only tested where there is a gap to close."""
+    checks = []
+    for objective, normalize in itertools.product(named(evidence.task).objectives, (False, True)):
+        name = f"{tables.TITLES[objective]}, {'normalized' if normalize else 'plain'}"
+        scaled = ("temperature", evidence.runs(objective, "temperature", normalize=normalize))
+        closing = _gap(evidence, objective, scaled)
+        if closing is not None and not closing.exists:
+            checks.append(Check(name, numbers="no gap to close: stage is not better than joint", gap=closing))
+            continue
+        checks.append(behind(evidence, name, scaled, _side(evidence, objective, "stage"), closing))
+    return checks
+
+
+def sigmoid(evidence: Evidence) -> list[Check]:
+    joint, stage = (_side(evidence, "marginal", scheme, net="sigmoid") for scheme in ("joint", "stage"))
+    return [alike(evidence, "sigmoid net", joint, stage)]
+
+
+def recurrent(evidence: Evidence) -> list[Check]:
+    checks = []
+    for objective in tables.EXACT:
+        joint, stage = (_side(evidence, objective, scheme, net="bilstm") for scheme in ("joint", "stage"))
+        checks.append(as_good(evidence, tables.TITLES[objective], joint, stage))
+    return checks
+
+
+def normalized_layers(evidence: Evidence) -> list[Check]:
+    joint = ("joint with normalised layers", evidence.runs("marginal", "joint", net="layernorm"))
+    stage = ("stage with normalised layers", evidence.runs("marginal", "stage", net="layernorm"))
+    plain = _side(evidence, "marginal", "stage")
+    return [
+        behind(evidence, "compared with stage, same net", joint, stage),
+        behind(evidence, "compared with stage, plain net", joint, plain, _gap(evidence, "marginal", joint)),
+    ]
+
+
+def half_the_time(evidence: Evidence, objective: str, scheme: str, name: str) -> Check:
+    """In epochs, because seconds also depend on the other load of the device."""
+    cells = [evidence.runs(objective, one) for one in (scheme, "stage")]
+    here, stage = (by_run(cell, evidence.results, "epochs") for cell in cells)
+    keys = [key for key in here if key in stage]
+    sample = Sample({key: here[key] for key in keys}, {key: stage[key] for key in keys}, "share")
+    effect = estimate([sample])
+    if effect is None:
+        return Check(name)
+    mine, theirs = (summarize(cell, evidence.results).epochs for cell in cells)
+    return Check(name, effect.within(0.0, HALF), f"{mine:.0f} epochs, stage {theirs:.0f}", effect, sample=sample)
+
+
+def _side(evidence: Evidence, objective: str, scheme: str, **more: str) -> Side:
+    return scheme, evidence.runs(objective, scheme, **more)
+
+
+def _gap(evidence: Evidence, objective: str, remedy: Side) -> Gap | None:
+    joint, stage = (evidence.runs(objective, scheme) for scheme in ("joint", "stage"))
+    return gap(evidence, remedy[1], joint, stage)

@@ -1,0 +1,77 @@
+"""The page of a task: its tables and figures with notes, the comparisons of every claim, hyperparameters."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..judge.evidence import Evidence
+from ..judge.figure_checks import best_alpha
+from ..judge.verdicts import Verdict
+from ..plan import figures, tables
+from ..plan.figures import Figure
+from ..plan.tables import Table
+from ..run.catalogue import names
+from ..tasks import named
+from . import figures as drawing
+from . import wording
+from .blocks import Block, Command, Heading, Items, Text
+from .choice_section import choice_blocks
+from .claim_section import comparison_blocks
+from .figure_sections import figure_blocks
+from .table_sections import balance_blocks, table_blocks, time_blocks
+
+FIRST = "main"
+"""The table that a page starts with."""
+
+
+def task_page(
+    evidence: Evidence, verdicts: Sequence[Verdict], known: Mapping[str, Any], notes: Mapping[str, str], draw: bool
+) -> list[Block]:
+    task = named(evidence.task)
+    start = f"Results are {task.unit}, on test examples: mean ± standard deviation over seeds."
+    blocks: list[Block] = [Heading(1, task.title), Text(f"{start} {wording.CAPTION}")]
+    every_table, every_figure = experiments(evidence)
+    for table in every_table:
+        found = table_blocks(table, evidence.results)
+        blocks += _section(evidence, notes, table, found)
+        if table.name == FIRST and found:
+            blocks += [Heading(3, "Training time"), *time_blocks(table, evidence.results)]
+            blocks += [Heading(3, "Ratio of the parts"), *balance_blocks(table, evidence.results)]
+    for figure in every_figure:
+        best = best_alpha(evidence) if figure.name == "figure1a" else None
+        name = f"{evidence.task}-{figure.name}"
+        svg = drawing.draw(figure, name, evidence.results, best) if draw else None
+        blocks += _section(evidence, notes, figure, figure_blocks(figure, name, evidence.results, svg))
+    blocks += [Heading(2, "Claims"), *comparison_blocks(verdicts)]
+    if chosen := choice_blocks(evidence.task, known):
+        blocks += [Heading(2, "Hyperparameters, chosen on validation examples"), *chosen]
+    return [*blocks, Heading(2, "Missing runs"), _missing(evidence)]
+
+
+def experiments(evidence: Evidence) -> tuple[list[Table], list[Figure]]:
+    """The tables and figures of the task, the main table first."""
+    here = names(evidence.task)
+    order = sorted((name for name in tables.TABLES if name in here), key=lambda name: name != FIRST)
+    return (
+        [evidence.table(name) for name in order],
+        [evidence.figure(name) for name in figures.FIGURES if name in here],
+    )
+
+
+def _section(evidence: Evidence, notes: Mapping[str, str], what: Table | Figure, found: list[Block]) -> list[Block]:
+    """A heading, the results, the note and the command; nothing without results."""
+    if not found:
+        return []
+    note = notes.get(f"{evidence.task}/{what.name}", "")
+    paragraphs: list[Block] = [Text(" ".join(part.split())) for part in note.strip().split("\n\n") if part]
+    command = Command(f"equipoise reproduce {what.name} --task {evidence.task}")
+    return [Heading(2, f"{what.title} (`{what.name}`)"), *found, *paragraphs, command]
+
+
+def _missing(evidence: Evidence) -> Block:
+    lines = []
+    for one in [thing for things in experiments(evidence) for thing in things]:
+        requested = set(one.recipes)
+        missing = len(requested) - len(evidence.results.of(requested))
+        if missing:
+            lines.append(f"`{one.name}`: {missing:,} of {len(requested):,} runs")
+    return Items(tuple(lines)) if lines else Text("None.")
