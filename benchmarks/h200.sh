@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What is run on a machine with a GPU: the tests that need one, and the benchmarks; results go to the folder given.
+# Run the GPU tests and the benchmarks, and write the results to a folder.
 #
-#     benchmarks/h200.sh OUT [tests] [device] [chain] [gaussian] [training]      everything, if nothing is named
+#     benchmarks/h200.sh OUT [tests] [device] [chain] [gaussian] [training]      default: all parts
 #
-# Needs torch with CUDA, Triton and pytest there, and the peers to be compared with.
+# Needs torch with CUDA, numpy, Triton and pytest. Peers that are not installed are omitted.
 set -u
-out=${1:?a folder for results}
+out=${1:?the folder for the results is missing}
 shift
+mkdir -p "$out"
 [ $# -gt 0 ] || set -- tests device chain gaussian training
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 
@@ -54,13 +55,13 @@ from equipoise.lab.bench import training
 PYTHON
 }
 
-for what in "$@"; do
-    case $what in
+for part in "$@"; do
+    case $part in
     tests) grep -rl 'mark.gpu' tests | xargs python3 -m pytest -q -m gpu -p no:cacheprovider 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt" ;;
     device) measure_device ;;
     chain) measure_chain ;;
     gaussian) python3 -m equipoise.lab.bench.gaussian --device cuda --json "$out/gaussian.json" ;;
     training) measure_training ;;
-    *) echo "no such part: $what" >&2; exit 2 ;;
+    *) echo "unknown part: $part" >&2; exit 2 ;;
     esac
 done
