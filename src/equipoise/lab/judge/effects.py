@@ -61,12 +61,13 @@ class Effect:
 
 
 def span(effects: Sequence[Effect]) -> str:
-    """The range of several effects.
+    """The range of one or more effects.
 
     >>> span([Effect(0.2, 0.1, 0.3), Effect(-0.1, -0.2, 0.1)]), span([Effect(1.0, 0.8, 1.0, "share")] * 2)
     ('-0.10 to +0.20', '100 % [80, 100]')
     """
-    low, *_, high = sorted(effects, key=lambda effect: effect.value)
+    order = sorted(effects, key=lambda effect: effect.value)
+    low, high = order[0], order[-1]
     first, last = (_number(effect.value, effect.unit) for effect in (low, high))
     return str(low) if first == last else f"{first} to {last}{UNITS[low.unit]}"
 

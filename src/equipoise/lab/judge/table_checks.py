@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..plan import paper, tables
 from ..tasks import named
 from .comparisons import Check, Gap, Side, alike, as_good, behind, better, gap, slightly_worse
-from .effects import Sample, estimate
+from .effects import NOT_TESTED, Sample, estimate
 from .evidence import Evidence
 from .statistics import by_run, summarize
 
@@ -66,10 +67,9 @@ def temperature(evidence: Evidence) -> list[Check]:
         name = f"{tables.TITLES[objective]}, {'normalized' if normalize else 'plain'}"
         scaled = ("temperature", evidence.runs(objective, "temperature", normalize=normalize))
         closing = _gap(evidence, objective, scaled)
-        if closing is not None and not closing.exists:
-            checks.append(Check(name, numbers="no gap to close: stage is not better than joint", gap=closing))
-            continue
-        checks.append(behind(evidence, name, scaled, _side(evidence, objective, "stage"), closing))
+        check = behind(evidence, name, scaled, _side(evidence, objective, "stage"), closing)
+        repairable = closing is None or closing.exists
+        checks.append(check if repairable else replace(check, outcome=NOT_TESTED))
     return checks
 
 

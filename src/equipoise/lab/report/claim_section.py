@@ -24,11 +24,12 @@ def effect_lines(verdict: Verdict) -> list[str]:
     """The effect with its interval, the range over several comparisons, and the share of the gap that is closed."""
     effects = [check.effect for check in verdict.tested if check.effect]
     of = f" {verdict.claim.of}" if verdict.claim.of else ""
+    across = span(effects) if effects else ""
     lines = []
     if verdict.effect is not None:
-        lines.append(f"{verdict.effect}{of}" + (f", range {span(effects)}" if len(effects) > 1 else ""))
+        lines.append(f"{verdict.effect}{of}" + (f", range {across}" if " to " in across else ""))
     elif effects:
-        lines.append(("; ".join(map(str, effects)) if len(effects) <= MAX_LISTED else span(effects)) + of)
+        lines.append(("; ".join(map(str, effects)) if len(effects) <= MAX_LISTED else across) + of)
     elif len(verdict.tested) == 1:
         lines.append(verdict.tested[0].numbers)
     if verdict.closed is not None:
@@ -44,10 +45,8 @@ def comparison_blocks(verdicts: Sequence[Verdict]) -> list[Block]:
 
 
 def _title(verdict: Verdict) -> str:
-    shown = "; ".join(effect_lines(verdict))
-    return f"{verdict.status}{_count(verdict)}: {verdict.claim.text} ({verdict.claim.where})" + f" {shown}" * bool(
-        shown
-    )
+    claim = f"{verdict.status}{_count(verdict)}: {verdict.claim.text} ({verdict.claim.where})"
+    return " ".join([claim, "; ".join(effect_lines(verdict))]).strip()
 
 
 def _comparisons(verdict: Verdict) -> Grid:
@@ -66,7 +65,7 @@ def _comparisons(verdict: Verdict) -> Grid:
 
 
 def _count(verdict: Verdict) -> str:
-    if len(verdict.checks) == 1:
+    if len(verdict.checks) == 1 or not verdict.tested:
         return ""
     untested = len(verdict.checks) - len(verdict.tested)
     count = f", {sum(check.outcome == YES for check in verdict.checks)} of {len(verdict.tested)}"

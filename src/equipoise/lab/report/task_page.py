@@ -27,7 +27,7 @@ def task_page(
     evidence: Evidence, verdicts: Sequence[Verdict], known: Mapping[str, Any], notes: Mapping[str, str], draw: bool
 ) -> list[Block]:
     task = named(evidence.task)
-    start = f"Results are {task.unit}, on test examples: mean ± standard deviation over seeds."
+    start = f"Test results: {task.unit}; mean ± standard deviation over seeds."
     blocks: list[Block] = [Heading(1, task.title), Text(f"{start} {wording.CAPTION}")]
     every_table, every_figure = experiments(evidence)
     for table in every_table:
