@@ -87,10 +87,3 @@ def test_all_zero_scores_are_refused_where_asked() -> None:
     assert torch.equal(ChainEnergy().norms(0 * unary, pairwise, lengths)()[0], torch.zeros(E, B, dtype=torch.float64))
     with pytest.raises(ValueError, match="unary scores are all 0 in at least one example"):
         ChainEnergy(checked=True).norms(0 * unary, pairwise, lengths)()
-
-
-def test_groups_are_joined_with_one_matrix_per_example_where_one_has_so() -> None:
-    one, each = torch.randn(2, 1, M, M), torch.randn(3, B, M, M)
-    joined = ChainEnergy().join([one, each])
-    assert torch.equal(joined[:2], one.expand(2, B, M, M))
-    assert torch.equal(joined[2:], each)

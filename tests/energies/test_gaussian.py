@@ -138,15 +138,6 @@ def test_the_grid_is_all_pixels_of_a_small_image_and_few_of_a_large_one() -> Non
     assert torch.equal(grid(large, (512, 300), places=None), large)
 
 
-def test_groups_are_joined() -> None:
-    _, pairwise, _ = problem()
-    many = Embedded(pairwise.embeddings, torch.rand(E, B), pairwise.share, pairwise.size)
-    joined = GaussianEnergy().join([pairwise, many])
-    assert torch.equal(joined.embeddings, torch.cat([pairwise.embeddings, many.embeddings]))
-    assert torch.equal(joined.weight, torch.cat([torch.ones(E, B), many.weight]))
-    assert torch.equal(joined.share, torch.cat([pairwise.share, pairwise.share]).expand(2 * E, B))
-
-
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match=f"definite must be one of {', '.join(DEFINITE)}, got 'hoped'"):
         GaussianEnergy("hoped")

@@ -4,9 +4,9 @@ The layers in `crf/` and the training engine use the same two energies, `chain` 
 place where a scaling method meets an energy.
 """
 
-from .balance import Balanced, balance
+from .balance import Balanced, Factors, balance, factors
 from .chain import ChainEnergy
 from .energy import Energy
 from .gaussian import Embedded, GaussianEnergy
 
-__all__ = ["Balanced", "ChainEnergy", "Embedded", "Energy", "GaussianEnergy", "balance"]
+__all__ = ["Balanced", "ChainEnergy", "Embedded", "Energy", "Factors", "GaussianEnergy", "balance", "factors"]

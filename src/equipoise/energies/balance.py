@@ -1,4 +1,4 @@
-"""Where a scaling method meets an energy: measure both parts, multiply both by their factors, compute the penalty.
+"""Where a scaling method meets an energy: measure both parts, compute their factors, multiply.
 
 U' = a U,   W' = b W,   (a, b) = factors(state, (||U||, ||W||))
 """
@@ -11,21 +11,38 @@ from ..scaling import Scaling, State
 from .energy import Energy, Pairwise
 
 
+class Factors(NamedTuple):
+    """Numbers, one per replica, or one per example."""
+
+    a: Tensor
+    b: Tensor
+    penalty: Tensor  # what is added to the loss of each example
+
+
 class Balanced(NamedTuple):
     unary: Tensor
     pairwise: Pairwise
-    penalty: Tensor  # what is added to the loss of each example: a number, one per replica, or one per example
+    penalty: Tensor
 
 
-def balance(
+def factors(
     energy: Energy,
     method: Scaling,
     unary: Tensor,
     pairwise: Pairwise,
     lengths: Tensor | None = None,
     state: State | None = None,
+) -> Factors:
+    """What the method makes of the sizes of both parts. `state` replaces the state of the method's own module."""
+    state = method.state() if state is None else state
+    norms = energy.norms(unary, pairwise, lengths)
+    return Factors(*method.factors(state, norms), method.penalty_of(state, norms))
+
+
+def balance(
+    energy: Energy, method: Scaling, unary: Tensor, pairwise: Pairwise, lengths: Tensor | None = None
 ) -> Balanced:
-    """Both parts in balance. `state` replaces the state of the method's own module.
+    """Both parts in balance.
 
     >>> import torch
     >>> from equipoise.energies import ChainEnergy
@@ -34,7 +51,5 @@ def balance(
     >>> found.unary, found.pairwise[0]
     (tensor([[ 3., -1.]]), tensor([1., 1.]))
     """
-    state = method.state() if state is None else state
-    norms = energy.norms(unary, pairwise, lengths)
-    a, b = method.factors(state, norms)
-    return Balanced(*energy.scaled(unary, pairwise, a, b), method.penalty_of(state, norms))
+    a, b, penalty = factors(energy, method, unary, pairwise, lengths)
+    return Balanced(*energy.scaled(unary, pairwise, a, b), penalty)

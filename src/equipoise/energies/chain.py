@@ -1,6 +1,5 @@
 """The linear-chain CRF (§4.1) as an energy: unary (*batch, L, M), pairwise scores of any of the forms in `chain`."""
 
-import torch
 from torch import Tensor
 
 from .. import objectives, scaling
@@ -12,6 +11,7 @@ from .energy import Pairwise
 class ChainEnergy:
     """A linear chain.
 
+    >>> import torch
     >>> energy, unary = ChainEnergy(), torch.tensor([[0.0, 4.0], [0.0, 0.0]])
     >>> energy.predict("likelihood", unary, torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
     tensor([1, 0])
@@ -36,11 +36,6 @@ class ChainEnergy:
         if pairwise is None:
             return scaling.multiply(a, unary), None
         return scaling.apply(a, b, unary, pairwise)
-
-    def join(self, parts: list[Tensor]) -> Tensor:
-        """Of (e, b, M, M), where b is 1 if all sequences of a replica share a matrix."""
-        width = max(part.shape[1] for part in parts)
-        return torch.cat([part.expand(-1, width, -1, -1) for part in parts])
 
     def losses(
         self,

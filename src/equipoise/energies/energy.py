@@ -25,10 +25,6 @@ class Energy(Protocol):
         """a U and b W, for factors of shape (), or of the first dimensions of the batch."""
         ...
 
-    def join(self, parts: list[Pairwise]) -> Pairwise:
-        """The pairwise parts of several groups of examples as one, along the first dimension of the batch."""
-        ...
-
     def losses(
         self,
         objective: str | Objective,

@@ -91,15 +91,8 @@ class GaussianEnergy:
                 weight = torch.where(bound * weight < ridge, weight, torch.nan)
             else:
                 most = ridge * leading(pairwise.share, ndim) / torch.where(bound > 0, bound, 1)
-                weight = torch.where(bound > 0, most, weight) if self.definite == "normalized" else weight.minimum(most)
+                weight = most if self.definite == "normalized" else weight.minimum(most)
         return multiply(a, unary), replace(pairwise, weight=weight)
-
-    def join(self, parts: list[Embedded]) -> Embedded:
-        weight, share = (
-            torch.cat([leading(getattr(part, name), len(part.batch)).expand(part.batch) for part in parts])
-            for name in ("weight", "share")
-        )
-        return replace(parts[0], embeddings=torch.cat([part.embeddings for part in parts]), weight=weight, share=share)
 
     def solve(self, unary: Tensor, pairwise: Embedded) -> Solution:
         """s*, (*batch, L, M), and whether it was found."""

@@ -15,7 +15,7 @@ from equipoise.lab.data import conll
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.tasks.chunking import Chunking
 from equipoise.lab.training import Model
-from equipoise.lab.training.stack import scaling_state
+from equipoise.lab.training.groups import scaling_state
 
 Call = Callable[..., int]
 

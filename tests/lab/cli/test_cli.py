@@ -73,8 +73,8 @@ def test_reproduce_runs_what_is_missing_and_only_that(
     ("args", "message"),
     [
         (("reproduce", "mian"), "there is no 'mian'; did you mean main?"),
-        (("reproduce", "main", "--task", "orc"), "there is no task 'orc'; have ocr"),
-        (("train", "orc"), "there is no task 'orc'; have ocr"),
+        (("reproduce", "main", "--task", "orc"), "there is no task 'orc'; did you mean ocr"),
+        (("train", "orc"), "there is no task 'orc'; did you mean ocr"),
         (("train", "ocr", "--fold", "12"), "ocr has test folds 0 to 8, got 12"),
         (("train", "ocr", "--learning-rates", "1.0", "2.0"), "learned needs 1 positive learning rate"),
         (("predict", "nowhere.safetensors"), "No such file"),
@@ -93,7 +93,7 @@ def test_a_file_that_is_no_model_is_refused(call: Call, tmp_path: Path, capsys: 
     wrong = tmp_path / "model.safetensors"
     wrong.write_bytes(b"not a model, but longer than eight bytes")
     assert call("predict", wrong) == 1
-    assert "is no safetensors file" in capsys.readouterr().err
+    assert "is not a safetensors file" in capsys.readouterr().err
 
 
 class Page(HTMLParser):

@@ -187,7 +187,7 @@ def test_a_file_of_other_recipes_is_refused_and_left_alone(tmp_path: Path, other
     path = tmp_path / "checkpoint"
     interrupted([recipe()], path, 2)
     data = path.read_bytes()
-    with pytest.raises(BadFileError, match="is of other recipes than these: choose another file, or remove it"):
+    with pytest.raises(BadFileError, match="belongs to other recipes: choose another file, or remove it"):
         train(others, checkpoint=path)
     assert path.read_bytes() == data
 
@@ -228,7 +228,7 @@ def test_a_file_of_another_net_is_refused_and_left_alone(tmp_path: Path) -> None
             named[name] = named[name][:, :3]
     tensors.save(path, named, text)
     data = path.read_bytes()
-    with pytest.raises(BadFileError, match="another net"):
+    with pytest.raises(BadFileError, match="different net"):
         train([recipe()], checkpoint=path)
     assert path.read_bytes() == data
 

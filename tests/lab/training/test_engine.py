@@ -1,4 +1,4 @@
-"""The engine trains as a plain loop would; a replica does not notice in whose company it trains."""
+"""The engine trains as a plain loop would; a replica does not notice in whose group it trains."""
 
 import itertools
 import math
@@ -325,8 +325,8 @@ def test_the_monitor_says_each_change_once() -> None:
     runs = train(recipes, watch=monitor)
     advice = "ratio 100 and steady; try scaling.Learned() or scaling.Offline()"
     assert len(said) == 2
-    assert f"tiny offline, seed 4, fold 1: pairwise part has almost no say: {advice}" in said
-    assert any("unary part has almost no say: ratio 0.01 and steady" in text for text in said)
+    assert f"tiny offline, seed 4, fold 1: pairwise part has almost no influence: {advice}" in said
+    assert any("unary part has almost no influence: ratio 0.01 and steady" in text for text in said)
     for run in (runs[0], runs[1], runs[3]):
         assert monitor.verdicts[run.recipe.key].ratio == run.history[-1].ratio
     assert runs[2].recipe.key not in monitor.verdicts

@@ -1,4 +1,4 @@
-"""Horses in the engine: a run is that of a plain loop over plain modules, and does not notice its company."""
+"""Horses in the engine: a run is that of a plain loop over plain modules, and does not notice its group."""
 
 import copy
 import itertools
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from lab.nets.plain_unet import PlainUNet
-from lab.tasks.herd import write
+from lab.tasks.horses.herd import write
 from torch import Tensor, nn
 
 from equipoise import GaussianCRF, scaling
@@ -24,7 +24,7 @@ NET = "w2-16-d2"
 
 
 class FewHorses(Horses):
-    """Training sets of 22, 26 and 30 pictures, so that replicas in company have different numbers of batches."""
+    """Training sets of 22, 26 and 30 pictures, so that replicas in group have different numbers of batches."""
 
     def split(self, fold: int, seed: int) -> Split:
         train, valid, test = super().split(fold, seed)

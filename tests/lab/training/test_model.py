@@ -109,8 +109,12 @@ def test_another_file_is_not_taken_for_one(tmp_path: Path) -> None:
         (named, json.dumps(json.loads(text) | {"format": "equipoise training 1"}), "not a 'equipoise model 1'"),
         (named, json.dumps({"format": "equipoise model 1"}), "is damaged"),
         (named, "no json", "is damaged"),
-        ({k: x for k, x in named.items() if k != "pairwise.matrix"}, text, "is of another net: pairwise.matrix"),
-        (named | {"pairwise.matrix": torch.zeros(2, 2)}, text, "is of another net: pairwise.matrix"),
+        (
+            {k: x for k, x in named.items() if k != "pairwise.matrix"},
+            text,
+            "belongs to a different net: pairwise.matrix",
+        ),
+        (named | {"pairwise.matrix": torch.zeros(2, 2)}, text, "a different net: pairwise.matrix"),
     ]
     for tensors_there, text_there, message in changes:
         tensors.save(path, tensors_there, text_there)
@@ -118,7 +122,7 @@ def test_another_file_is_not_taken_for_one(tmp_path: Path) -> None:
             Model.load(path)
         assert str(path) in str(caught.value)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BadFileError, match="cut short"):
+    with pytest.raises(BadFileError, match="truncated"):
         Model.load(path)
 
 

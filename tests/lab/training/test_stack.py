@@ -9,8 +9,9 @@ from equipoise import scaling
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.tasks import Parameters
 from equipoise.lab.training import optimizers
+from equipoise.lab.training.groups import scaling_state
 from equipoise.lab.training.replica import Replica
-from equipoise.lab.training.stack import Stack, scaling_state
+from equipoise.lab.training.stack import Stack
 from equipoise.lab.training.steps import Stepper
 from equipoise.scaling.online import GRID
 

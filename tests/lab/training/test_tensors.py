@@ -97,7 +97,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     body = 8 + struct.unpack("<Q", whole[:8])[0]
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        message = "cut short: [ab] is not all there" if length >= body else "cut short"
+        message = "truncated: [ab] is incomplete" if length >= body else "truncated"
         with pytest.raises(BadFileError, match=f"file.* {message}"):
             load(path)
 
@@ -160,7 +160,7 @@ def test_pickles_are_not_opened(tmp_path: Path) -> None:
 def test_a_header_larger_than_memory_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(struct.pack("<Q", 2**62) + bytes(100))
-    with pytest.raises(BadFileError, match="no safetensors file, or cut short"):
+    with pytest.raises(BadFileError, match="not a safetensors file, or is truncated"):
         load(path)
 
 

@@ -15,7 +15,7 @@ import torch
 from ..recipe import Recipe
 from ..training import Run, train
 from ..training.engine import STACK_SIZE, Watch
-from ..training.plan import companies
+from ..training.grouping import stack_groups
 from .store import Record, Store, record
 
 TRIES = 3
@@ -111,9 +111,9 @@ def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[l
     """
     found = []
     size = max(1, min(stack_size, math.ceil(len(recipes) / (2 * workers))))
-    for company in companies(recipes, 0):
+    for group in stack_groups(recipes, 0):
         # Twins come along with the recipe whose first phase they share.
-        found += [[recipes[i] for i in company[start : start + size]] for start in range(0, len(company), size)]
+        found += [[recipes[i] for i in group[start : start + size]] for start in range(0, len(group), size)]
     placed = {recipe for portion in found for recipe in portion}
     rest = [recipe for recipe in recipes if recipe not in placed]
     for number, recipe in enumerate(rest):

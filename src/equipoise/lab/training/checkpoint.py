@@ -1,4 +1,4 @@
-"""All progress of a training in one file, so that it can be killed at any moment and go on as if it had not."""
+"""All progress of training in one file, so that a killed run continues with identical results."""
 
 import json
 import time
@@ -19,27 +19,27 @@ FORMAT = "equipoise training 1"
 
 @dataclass
 class Progress:
-    """How far the training of some recipes has come; everything is numbered as the recipes are."""
+    """The progress of training some recipes; all numbers are those of the recipes."""
 
     replicas: list[Replica]
     kept: dict[int, Parameters] = field(default_factory=dict)
-    """With what a replica enters its next phase: the best of the last one. Without the dimension of replicas."""
+    """The best parameters of the last phase of a replica, without the dimension of replicas."""
     runs: dict[int, Run] = field(default_factory=dict)
     members: list[int] = field(default_factory=list)
-    """Who is in the stack in training, in its order."""
+    """The replicas in the current stack, in order."""
     stack: dict[str, Tensor] = field(default_factory=dict)
-    """That stack's tensors."""
+    """The tensors of the current stack."""
 
 
 class Journal:
-    """Writes progress to a file, at most once in `seconds`; without a path, nowhere."""
+    """Writes progress to a file, at most every `seconds`; without a path, it writes nothing."""
 
     def __init__(self, path: Path | None, seconds: float = 0.0) -> None:
         self.path, self.seconds = path, seconds
         self.last = time.monotonic()
 
     def resume(self, recipes: Sequence[Recipe]) -> Progress:
-        """What the file says of these recipes, or a fresh start where there is no file."""
+        """The progress in the file, or a fresh start if there is no file."""
         if self.path is None or not self.path.exists():
             return Progress([Replica(recipe) for recipe in recipes])
         named, text = tensors.load(self.path)
@@ -49,7 +49,7 @@ class Journal:
                 raise BadFileError(f"{self.path} is a {known['format']!r}, not a {FORMAT!r}")
             replicas = [Replica.from_json(fields) for fields in known["replicas"]]
             if [replica.recipe for replica in replicas] != list(recipes):
-                raise BadFileError(f"{self.path} is of other recipes than these: choose another file, or remove it")
+                raise BadFileError(f"{self.path} belongs to other recipes: choose another file, or remove it")
             members = known["members"]
             runs = {int(i): _run(fields) for i, fields in known["runs"].items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -67,7 +67,7 @@ class Journal:
         return progress
 
     def write(self, progress: Progress, *, now: bool = False) -> None:
-        """Save progress; `now` even if the last time was just before."""
+        """Save progress; with `now`, regardless of when it was last saved."""
         if self.path is None or (not now and time.monotonic() - self.last < self.seconds):
             return
         named = {f"stack/{name}": x for name, x in progress.stack.items()}
@@ -82,7 +82,7 @@ class Journal:
         self.last = time.monotonic()
 
     def clear(self) -> None:
-        """All is done: nothing is left to go on from."""
+        """Remove the file when all runs are finished."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

@@ -1,11 +1,11 @@
 """Train many recipes at once: every seed, fold, learning rate and scheme of a net is a replica in one stack.
 
     for each phase:   stack the replicas that have it
-        each epoch:   all batches; search alpha (online); validate; cut rates; replicas that are finished leave
-    then:             test each with the parameters that did best on validation
+        each epoch:   all batches; search alpha (online); validate; cut rates; remove finished replicas
+    then:             test each replica with the parameters that were best on validation
 
-A replica draws its random numbers from its own seed and fold, so it does not matter in whose company it trains. One
-alone is a stack of one.
+The random numbers of a replica depend on its own seed and fold only, so its result does not depend on the others in the
+stack. A single run is a stack of one.
 """
 
 import math
@@ -21,22 +21,23 @@ from torch import Tensor
 from .. import tasks
 from ..recipe import Recipe
 from ..tasks import Parameters, Split, Task
-from . import optimizers, plan
+from . import grouping, optimizers
 from .checkpoint import Journal
+from .groups import ALPHA, scaling_state
 from .phases import phases
 from .replica import Epoch, Replica, Run
-from .stack import ALPHA, Stack, scaling_state
+from .stack import Stack
 from .steps import Stepper
 
 Watch = Callable[[Sequence[Replica]], None]
-"""Is shown all replicas after each epoch of those in training."""
+"""Called with all replicas after each epoch."""
 
 Done = Callable[[Run, Parameters], None]
-"""Is given each finished run, and its parameters (without the dimension of replicas)."""
+"""Called with each finished run and its parameters (without the dimension of replicas)."""
 
 STACK_SIZE = {"cpu": 8, "cuda": 512}
 COMPACT = 0.85
-"""On a GPU a stack is made anew when it has shrunk to this share: recording its step again takes a while."""
+"""On a GPU a stack is rebuilt when only this share of its replicas is unfinished: recording its step takes time."""
 
 
 def train(
@@ -53,15 +54,15 @@ def train(
     """Train every recipe, and return the runs in the same order.
 
     Args:
-        recipes: any mixture of schemes, objectives, seeds, folds and rates; those that can be are trained together.
-        device: where.
-        stack_size: how many replicas at once, at most.
-        precision: of the nets' matrix products: "float32"; "tf32", inputs rounded to 10 bits, on GPUs that have it; or
-            "bfloat16", to 7 bits. Parameters, scores and losses are float32 in any case.
-        checkpoint: a file to save all progress in. If it is there, training goes on from it.
-        checkpoint_seconds: save at the end of an epoch, but no more often than this.
-        watch: is shown progress.
-        done: is given each run as soon as it is finished.
+        recipes: any mixture of schemes, objectives, seeds, folds and rates; compatible ones are trained together.
+        device: the device.
+        stack_size: the maximum number of replicas in a stack.
+        precision: of the matrix products of the nets: "float32"; "tf32", inputs rounded to 10 bits, on GPUs that have
+            it; or "bfloat16", to 7 bits. Parameters, scores and losses are always float32.
+        checkpoint: a file for all progress. If it exists, training continues from it.
+        checkpoint_seconds: the minimum time between two checkpoints, which are written at the end of an epoch.
+        watch: called after each epoch, to show progress.
+        done: called with each finished run.
 
     >>> (run,) = train([Recipe("ocr", scheme="learned", max_epochs=14)])  # doctest: +SKIP
     >>> run.test, run.ratio, len(run.history)  # doctest: +SKIP
@@ -100,10 +101,10 @@ class _Trainer:
 
     def run(self) -> list[Run]:
         for depth in range(max((len(phases(recipe)) for recipe in self.recipes), default=0)):
-            for company in plan.companies(self.recipes, depth):
-                self._train(company, depth)
+            for members in grouping.stack_groups(self.recipes, depth):
+                self._train(members, depth)
             if depth == 0:
-                self._copy_twins()
+                self._copy_first_phases()
         self.journal.clear()
         return [self.progress.runs[i] for i in range(len(self.recipes))]
 
@@ -122,14 +123,14 @@ class _Trainer:
     def _size(self, recipe: Recipe) -> int:
         return min(self.stack_size, self.task(recipe).replicas_at_once)
 
-    def _train(self, company: list[int], depth: int) -> None:
-        """Bring a company through its phase, as many at once as there is room for, and test those who are through."""
+    def _train(self, group: list[int], depth: int) -> None:
+        """Train the replicas of a group in this phase, as many at once as fit, and test those that are complete."""
         progress = self.progress
-        # A stack that a checkpoint has caught in this phase goes on first.
-        members = [i for i in progress.members if i in company and progress.replicas[i].depth == depth]
+        # A stack that a checkpoint has stored in this phase continues first.
+        members = [i for i in progress.members if i in group and progress.replicas[i].depth == depth]
         stack = self._stack(members, progress.stack) if members else None
-        waiting = [i for i in company if i not in members and progress.replicas[i].depth == depth]
-        room = self._size(self.recipes[company[0]])
+        waiting = [i for i in group if i not in members and progress.replicas[i].depth == depth]
+        room = self._size(self.recipes[group[0]])
         while waiting or stack is not None:
             if waiting and len(members) < room:
                 new, waiting = waiting[: room - len(members)], waiting[room - len(members) :]
@@ -149,7 +150,7 @@ class _Trainer:
             self._test()
 
     def _shrinks(self, stack: Stack) -> bool:
-        """Whether enough replicas are finished that the others should go on without them."""
+        """Whether enough replicas are finished to rebuild the stack without them."""
         left, size = sum(not replica.finished for replica in stack.replicas), len(stack.replicas)
         return left == 0 or left <= (COMPACT * size if self.device.type == "cuda" else size - 1)
 
@@ -161,7 +162,7 @@ class _Trainer:
         return joined, [[*members, *new][place] for place in order]
 
     def _stack(self, members: list[int], known: dict[str, Tensor] | None = None) -> Stack:
-        """A stack at the start of its phase, or to be tested after the last; or with what a checkpoint knows of it."""
+        """A stack at the start of its phase, or for testing after the last, or as a checkpoint has stored it."""
         replicas = [self.progress.replicas[i] for i in members]
         recipe = replicas[0].recipe
         each = [self.progress.kept.get(i) or self._start(self.progress.replicas[i]) for i in members]
@@ -178,7 +179,7 @@ class _Trainer:
         return parameters | scaling_state(replica.recipe)
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:
-        """One pass over the training examples, and what it did to each replica."""
+        """One pass over the training examples, with validation."""
         begin = time.perf_counter()
         active = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
         stepper.run([self._order(replica) for replica in stack.replicas])
@@ -204,7 +205,7 @@ class _Trainer:
         stack.keep_best(better)
 
     def _order(self, replica: Replica) -> Tensor:
-        """The training examples in this epoch's order; none for a replica that only waits to leave."""
+        """The training examples in the order of this epoch; none for a finished replica."""
         train = self.split(replica.recipe).train
         if replica.finished:
             return train[:0]
@@ -216,7 +217,7 @@ class _Trainer:
         return train[torch.randperm(len(train), generator=generator)[: replica.recipe.subset]]
 
     def _leave(self, stack: Stack, members: list[int]) -> None:
-        """Those that are finished go on to their next phase, with the best of this one."""
+        """Finished replicas advance to their next phase, with their best parameters of this one."""
         places = [place for place, replica in enumerate(stack.replicas) if replica.finished]
         best = {name: x[places].cpu() for name, x in (stack.best | {ALPHA: stack.best_alpha}).items()}
         for row, place in enumerate(places):
@@ -225,19 +226,19 @@ class _Trainer:
             replica.advance()
 
     def _portions(self, numbers: list[int]) -> Iterator[list[int]]:
-        """Replicas that can be tested together, as many at once as there is room for."""
-        for company in plan.alike([self.recipes[i] for i in numbers]):
-            room = self._size(self.recipes[numbers[company[0]]])
-            for start in range(0, len(company), room):
-                yield [numbers[place] for place in company[start : start + room]]
+        """Replicas that can be tested together, as many at once as fit."""
+        for group in grouping.groups_for_testing([self.recipes[i] for i in numbers]):
+            room = self._size(self.recipes[numbers[group[0]]])
+            for start in range(0, len(group), room):
+                yield [numbers[place] for place in group[start : start + room]]
 
-    def _copy_twins(self) -> None:
-        """What one replica has learned in its first phase serves all that would have learned the same."""
-        for later, earlier in plan.twins(self.recipes).items():
-            twin, replica = self.progress.replicas[earlier], self.progress.replicas[later]
+    def _copy_first_phases(self) -> None:
+        """Copy the result of a first phase to all replicas that share it."""
+        for later, earlier in grouping.shared_first_phase(self.recipes).items():
+            source, replica = self.progress.replicas[earlier], self.progress.replicas[later]
             if replica.depth == 0 and later not in self.progress.runs:
-                replica.history = [epoch for epoch in twin.history if epoch.phase == 0]
-                replica.failed = twin.failed
+                replica.history = [epoch for epoch in source.history if epoch.phase == 0]
+                replica.failed = source.failed
                 replica.best = max((epoch.valid for epoch in replica.history), default=replica.best)
                 self.progress.kept[later] = self.progress.kept[earlier]
                 replica.advance()
@@ -245,7 +246,7 @@ class _Trainer:
 
     @torch.no_grad()
     def _test(self) -> None:
-        """Measure every replica that is through all its phases, with its best parameters."""
+        """Test every complete replica with its best parameters."""
         progress = self.progress
         ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
         for numbers in self._portions(ready):
@@ -272,10 +273,10 @@ def _check(recipe: Recipe, split: Split) -> None:
 
 @contextmanager
 def _products(precision: str) -> Iterator[None]:
-    """Matrix products in this precision, for a while."""
+    """Matrix products in this precision within the context."""
     if precision not in ("float32", "tf32", "bfloat16"):
         raise ValueError(f"precision must be 'float32', 'tf32' or 'bfloat16', got {precision!r}")
-    # cuDNN, which runs LSTMs and convolutions, has a switch of its own.
+    # cuDNN, which runs LSTMs and convolutions, has its own switch.
     places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [place.allow_tf32 for place in places]
     for place in places:

@@ -1,4 +1,4 @@
-"""A trained model: its recipe and parameters, in one file, ready to predict."""
+"""A trained model: its recipe and parameters in one file."""
 
 import json
 from collections.abc import Sequence
@@ -13,21 +13,22 @@ from .. import tasks
 from ..recipe import Recipe
 from ..tasks import Batch, Parameters, Task
 from . import optimizers, tensors
+from .groups import Scored, scaling_state
 from .phases import phases
 from .replica import Replica
-from .stack import Scored, Stack, scaling_state
+from .stack import Stack
 from .tensors import BadFileError
 
 FORMAT = "equipoise model 1"
 
 
 class Model:
-    """What `train` hands to `done`, put to use: a stack of one."""
+    """The result of `train`, for prediction: a stack of one replica."""
 
     def __init__(
         self, recipe: Recipe, parameters: Parameters, device: torch.device | str = "cpu", task: Task | None = None
     ) -> None:
-        """With `task`, the recipe's own if it is there already: making one reads its data."""
+        """`task` is that of the recipe, if it was created before: creating one reads its data."""
         self.recipe, self.parameters = recipe, parameters
         self.task: Task = task or tasks.load(recipe.task, recipe.net, device)
         replica = Replica(recipe, depth=len(phases(recipe)))
@@ -37,14 +38,14 @@ class Model:
 
     @torch.no_grad()
     def predict(self, examples: Sequence[int] | Tensor) -> Tensor:
-        """The labels of these examples of the task, one row each; what is beyond an example's length says nothing."""
+        """The labels of these examples of the task, one row each; undefined beyond the length of an example."""
         numbers = torch.as_tensor(examples, dtype=torch.long)
         parts = [self.predict_batch(batch)[batch.examples >= 0] for batch in self._stack.batches([numbers])]
         return torch.cat(parts)
 
     @torch.no_grad()
     def predict_batch(self, batch: Batch) -> Tensor:
-        """The same for a batch that the task has laid out, replicas (one) first."""
+        """The same for a batch of the task, with one replica as its first dimension."""
         return self._stack.predict(self._stack.parameters, batch)
 
     @torch.no_grad()
@@ -55,10 +56,10 @@ class Model:
 
     @torch.no_grad()
     def log_marginals_batch(self, batch: Batch) -> Tensor:
-        """How likely each label is at each position of a batch of chains, in logarithms, (1, B, L, M).
+        """The log-probability of each label at each position of a batch of chains, (1, B, L, M).
 
-        By the scores in balance: exact marginals; those of mean field for a model that was trained on them; and for a
-        net alone its softmax.
+        Exact marginals of the balanced scores; mean-field marginals for a model that was trained on them; the softmax
+        for a net alone.
         """
         objective, part, unary, pairwise, _ = self.scored(batch)
         if objective == "unary":
@@ -95,5 +96,5 @@ class Model:
         wanted = made.init(torch.Generator()) | scaling_state(recipe)
         for name, x in wanted.items():
             if name not in parameters or parameters[name].shape != x.shape:
-                raise BadFileError(f"{path} is of another net: {name} is not as this version has it")
+                raise BadFileError(f"{path} belongs to a different net: {name} has another shape or is missing")
         return Model(recipe, parameters, device, made)

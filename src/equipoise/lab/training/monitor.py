@@ -1,4 +1,4 @@
-"""A callback that watches the balance of every run in training and says so when one goes astray."""
+"""A callback that reports when a run in training loses its balance."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,20 +7,20 @@ from .replica import Replica
 
 
 class BalanceMonitor:
-    """Pass it to `train` as `watch`. It says each change of state once, through `say`.
+    """Pass it to `train` as `watch`. It reports each change of state once, through `say`.
 
     >>> from equipoise.lab.recipe import Recipe
     >>> from equipoise.lab.training.replica import Epoch
     >>> replica = Replica(Recipe("ocr"))
     >>> replica.history += [Epoch(0, 1.0, 0.5, ratio, 1.0, 1e-3, 1.0) for ratio in (20.0, 60.0, 240.0)]
     >>> BalanceMonitor(lambda text: print(text[:90]))([replica])
-    ocr joint, seed 0, fold 0: pairwise part has almost no say: ratio 240 and rising; try scal
+    ocr joint, seed 0, fold 0: pairwise part has almost no influence: ratio 240 and rising; tr
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.verdicts: dict[str, Verdict] = {}
-        """The latest of each run, by the recipe's key."""
+        """The latest verdict on each run, by the key of its recipe."""
 
     def __call__(self, replicas: Sequence[Replica]) -> None:
         for replica in replicas:

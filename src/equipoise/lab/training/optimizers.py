@@ -1,11 +1,11 @@
-"""Adam, SGD with momentum and RMSprop for E replicas at once, each with a learning rate of its own.
+"""Adam, SGD with momentum and RMSprop for E replicas at once, with one learning rate per replica.
 
-The rules are those of torch.optim, which has one learning rate for a whole tensor. A replica whose batch was empty does
-not move: neither its parameters nor its momentum. All state is tensors, updated in place, so that a CUDA graph can
-hold a step.
+The rules are those of torch.optim, which has one learning rate per tensor. A replica whose batch was empty does not
+move: neither its parameters nor its momentum. All state is in tensors that are updated in place, so that a CUDA graph
+can hold a step.
 
-The scales of `learned` are always Adam's. The gradient of a log-scale grows with the scale, so that plain SGD either
-runs away with it or lets it sink to where nothing moves; Adam's steps do not depend on the size of a gradient.
+The learned scales are always moved by Adam. The gradient of a log-scale grows with the scale, so plain SGD diverges or
+lets the scale shrink until nothing moves; Adam's steps do not depend on the size of a gradient.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ Parameters = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The state of one parameter is given by name; `update` moves it and the state, in place."""
+    """An update rule; `update` changes a parameter and its state in place."""
 
     name: str
     update: Callable[[Tensor, Tensor, State, Tensor, Tensor, Tensor], None]
     """(parameter, gradient, its state, steps taken (E,), learning rate (E,), 1 where the replica moves (E,))"""
     slots: tuple[str, ...]
-    """What it remembers of each parameter, besides the steps taken."""
+    """The state of each parameter, besides the number of steps."""
 
 
 def _adam(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, moves: Tensor) -> None:
@@ -59,9 +59,9 @@ def _rmsprop(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, mo
 
 ADAM = Optimizer("adam", _adam, ("mean", "square"))
 SCALES = "scaling."
-"""How the names of the scales begin."""
+"""How the names of learned scales begin."""
 ADAM_RATE = 0.1
-"""What Adam's rate for the scales is beside that of SGD for the rest: good rates of the two differ about so much."""
+"""Adam's rate for the scales relative to SGD's rate for the rest: good rates of the two differ by about this factor."""
 
 
 def make(name: str, momentum: float) -> Optimizer:
@@ -94,7 +94,8 @@ def step(
 ) -> None:
     """One step of every replica that moves; `steps` counts them.
 
-    Scales do not decay: that would pull them to 1. Nor does the pairwise part where the net is trained alone.
+    Scales do not decay, because that would pull them to 1. The pairwise part does not decay in a phase that trains the
+    net alone.
     """
     steps.add_(moves)
     for name, gradient in gradients.items():

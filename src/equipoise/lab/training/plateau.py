@@ -1,4 +1,4 @@
-"""When to cut the learning rate, and when to stop (Appendix B): by what validation has gained lately.
+"""When to cut the learning rate, and when to stop (Appendix B): by the recent gains on validation.
 
 A gain is a rise of the metric by more than the threshold above the last gain. After `plateau` epochs without one the
 learning rate is divided by 10, and again after as many more; after `stop` epochs without one training ends.
@@ -24,7 +24,7 @@ class Plateau:
     since_cut: int = 0
     """Epochs since the last gain or cut."""
     cuts: int = 0
-    """How often the learning rate was divided by 10."""
+    """How many times the learning rate was divided by 10."""
 
     def after(self, metric: float, plateau: int, threshold: float) -> "Plateau":
         """The state after one more epoch."""

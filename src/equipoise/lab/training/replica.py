@@ -1,4 +1,4 @@
-"""What is known of one training run: while it trains, and when it is done."""
+"""The state of one training run, and its result."""
 
 import hashlib
 from dataclasses import asdict, dataclass, field
@@ -25,7 +25,7 @@ class Epoch:
     alpha: float
     learning_rate: float
     seconds: float
-    """This replica's share of the time that its stack took."""
+    """The time of the stack, divided by its number of replicas."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Replica:
 
     recipe: Recipe
     depth: int = 0
-    """Which phase it is in."""
+    """The number of the current phase."""
     plateau: Plateau = field(default_factory=Plateau)
     best: float = float("-inf")
     """The best validation metric of this phase."""
@@ -43,7 +43,7 @@ class Replica:
 
     @property
     def phase(self) -> Phase:
-        """The one it is in; the last one, when it is through all."""
+        """The current phase, or the last one when all are complete."""
         every = phases(self.recipe)
         return every[min(self.depth, len(every) - 1)]
 
@@ -52,13 +52,13 @@ class Replica:
         return self.depth >= len(phases(self.recipe))
 
     def advance(self) -> None:
-        """On to the next phase; a run that failed goes no further."""
+        """Advance to the next phase; a failed run ends here."""
         self.depth = len(phases(self.recipe)) if self.failed else self.depth + 1
         self.plateau, self.best = Plateau(), self.best if self.complete else float("-inf")
 
     @property
     def epochs(self) -> int:
-        """In this phase."""
+        """The number of epochs in this phase."""
         return sum(epoch.phase == self.depth for epoch in self.history)
 
     @property
@@ -71,17 +71,17 @@ class Replica:
         return over or self.failed is not None
 
     def generator(self, purpose: str) -> torch.Generator:
-        """Random numbers for one purpose: the same in whatever company, and on whatever device, the run is trained.
+        """Random numbers for one purpose; they do not depend on the other replicas in the stack, nor on the device.
 
-        Schemes and objectives with one seed and fold start from the same parameters and see the same order, so that
-        they can be compared in pairs.
+        Schemes and objectives with the same seed and fold start from the same parameters and see the same order of
+        examples, so that they can be compared in pairs.
         """
         text = f"{purpose}/{self.recipe.seed}/{self.recipe.fold}"
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
         return torch.Generator().manual_seed(number)
 
     def run(self, test: float, train: float, alpha: float, ratio: float) -> "Run":
-        """The result, when it is through all phases and has been tested."""
+        """The result, when all phases are complete and the run was tested."""
         nothing = float("nan")
         return Run(
             recipe=self.recipe,
@@ -113,7 +113,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: what a results file keeps of it."""
+    """A finished run."""
 
     recipe: Recipe
     test: float
@@ -125,4 +125,4 @@ class Run:
     ratio: float
     history: tuple[Epoch, ...]
     failed: str | None = None
-    """Why there is no result, where there is none; the metrics are then NaN."""
+    """Why the run failed; its metrics are then NaN."""

@@ -1,7 +1,7 @@
-"""One step of gradient descent of a whole stack: a batch for every replica, its loss, gradients, the optimiser.
+"""One step of gradient descent of a whole stack: a batch for every replica, its loss, gradients, the optimizer.
 
-On a GPU a step is some hundred small kernels whose launches would take longer than their work, so it is recorded once
-as a CUDA graph and replayed. A graph is recorded on a batch of fillers, which moves nothing.
+On a GPU a step is some hundred small kernels, and launching them would take longer than running them. So a step is
+recorded once as a CUDA graph and replayed. It is recorded on a batch of fillers, which changes no parameter.
 """
 
 import torch
@@ -12,7 +12,7 @@ from .stack import Stack
 
 
 class Stepper:
-    """Steps a stack in place. Make a new one when the stack has changed its members."""
+    """Trains a stack in place. Create a new one when the replicas of the stack change."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -29,7 +29,7 @@ class Stepper:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, orders: list[Tensor]) -> None:
-        """An epoch: batches of each replica's examples in the order given; who has fewer waits at the end."""
+        """One epoch: batches of the examples of each replica, in the given order, padded with fillers."""
         self.rate.copy_(torch.tensor([replica.learning_rate for replica in self.stack.replicas]))
         self.total.zero_()
         self.count.zero_()
@@ -47,13 +47,13 @@ class Stepper:
                 self.graph.replay()
 
     def _make_room(self, room: int) -> None:
-        """Record a step that has room for every batch of the epoch; one recorded before serves if it has."""
+        """Record a step that has room for every batch of the epoch, unless the last recorded step has."""
         if room > self.room:
-            self.room, self.graph = room, None  # the old one's memory is free before the new one wants as much
+            self.room, self.graph = room, None  # free the memory of the old graph before recording the new one
             self.graph = self._record(room)
 
     def mean_losses(self) -> list[float]:
-        """Over the batches of the last epoch, each counted once."""
+        """The mean over the batches of the last epoch."""
         return (self.total / self.count.clamp(min=1)).tolist()
 
     def _step(self, room: int) -> None:
@@ -82,7 +82,7 @@ class Stepper:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(2):  # kernels compile and libraries set themselves up before anything is recorded
+            for _ in range(2):  # kernels are compiled and libraries initialised before recording
                 self._step(room)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
@@ -92,6 +92,6 @@ class Stepper:
 
 
 def _trained(stack: Stack) -> tuple[str, ...]:
-    """How the names of the parameters begin that move in this phase. A net alone has no gradient in the other parts."""
+    """Prefixes of the parameters that are trained in this phase. A net alone has no gradient in the other parts."""
     frozen = any(replica.phase.trained == "pairwise" for replica in stack.replicas)
     return ("pairwise.",) if frozen else ("unary.", "pairwise.", "scaling.")

@@ -1,9 +1,9 @@
-"""Named tensors and a text in one file, in the safetensors format, written whole or not at all.
+"""Named tensors and a text in one file, in the safetensors format, written completely or not at all.
 
-    8 bytes: length of the header | header: JSON of names, types, shapes and places | the numbers
+    8 bytes: length of the header | header: JSON of names, types, shapes and offsets | the numbers
 
-The format is read and written here because it is a page of code and the core must do with torch and numpy; any reader
-of safetensors opens these files, and none of them can run code.
+The format is implemented here because it is one page of code, and experiments must run with torch and numpy alone. Any
+safetensors library can read these files, and no file can run code.
 """
 
 import json
@@ -28,11 +28,11 @@ LARGEST_HEADER = 100_000_000
 
 
 class BadFileError(ValueError):
-    """A file that is not what it should be: cut short, damaged, or of another kind."""
+    """A file that is truncated, damaged, or of another kind."""
 
 
 def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
-    """Write the file at once: a reader sees the old one or the new one, also after a crash."""
+    """Replace the file atomically: a reader sees the old or the new one, also after a crash."""
     header: dict[str, object] = {"__metadata__": {"equipoise": text}}
     chunks, start = [], 0
     for name, x in tensors.items():
@@ -58,13 +58,13 @@ def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], str]:
-    """The tensors, on the CPU, and the text. Raises BadFileError for whatever is not such a file."""
+    """The tensors, on the CPU, and the text. Raises BadFileError for any other file."""
     data = path.read_bytes()
     if len(data) < 8:
-        raise BadFileError(f"{path} is cut short: {len(data)} bytes")
+        raise BadFileError(f"{path} is truncated: {len(data)} bytes")
     (size,) = struct.unpack("<Q", data[:8])
     if size > min(LARGEST_HEADER, len(data) - 8):
-        raise BadFileError(f"{path} is no safetensors file, or cut short")
+        raise BadFileError(f"{path} is not a safetensors file, or is truncated")
     try:
         header = json.loads(data[8 : 8 + size])
         text = header.pop("__metadata__", {}).get("equipoise")
@@ -74,13 +74,13 @@ def load(path: Path) -> tuple[dict[str, Tensor], str]:
         for name, entry in header.items():
             start, stop = entry["data_offsets"]
             if not 0 <= start <= stop <= len(body):
-                raise BadFileError(f"{path} is cut short: {name} is not all there")
+                raise BadFileError(f"{path} is truncated: {name} is incomplete")
             dtype = kinds[entry["dtype"]]
             flat = torch.frombuffer(body, dtype=torch.uint8, count=stop - start, offset=start) if stop > start else None
             flat = torch.empty(0, dtype=torch.uint8) if flat is None else flat.clone()
             tensors[name] = flat.view(dtype).reshape(entry["shape"])
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise BadFileError(f"{path} is no safetensors file: {error}") from error
+        raise BadFileError(f"{path} is not a safetensors file: {error}") from error
     if not isinstance(text, str):
         raise BadFileError(f"{path} was not written by equipoise")
     return tensors, text

@@ -9,7 +9,7 @@ from equipoise.lab.data import horses
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.tasks.horses import Horses
 from equipoise.lab.training import Model
-from equipoise.lab.training.stack import scaling_state
+from equipoise.lab.training.groups import scaling_state
 
 COUNT, SIZE = 328, 16
 NET = "w2-16-d2"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from lab.tasks.horses.herd import NET, model, write
 from equipoise.lab.data.pictures import decode
 from equipoise.lab.report import gallery
 from equipoise.lab.tasks.horses import Horses
-from equipoise.lab.tasks.horses import predict as pictures
+from equipoise.lab.tasks.horses.predict import predict
 from equipoise.lab.tasks.horses.segmenting import truth_iou
+from equipoise.lab.tasks.predicting import Request
 from equipoise.lab.training import Model
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -25,7 +27,7 @@ def _herd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Three pictures of different size, and what is none."""
+    """Three pictures of different size, and a file that is not a picture."""
     folder, task = tmp_path / "pictures", Horses(NET)
     folder.mkdir()
     for i, (name, size) in enumerate({"a.png": (30, 20), "b.JPG": (64, 48), "b.png": (16, 16)}.items()):
@@ -34,9 +36,15 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
+def ask(source: Path | None = None, out: Path | None = None, fold: int | None = None) -> Request:
+    """A request that collects what it is told."""
+    said: list[str] = []
+    return Request(source, out, fold=fold, say=said.append, warn=said.append)
+
+
 def test_a_folder_of_pictures(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pictures.segment(model("offline", 5), source, tmp_path / "deep" / "out")
     out = tmp_path / "deep" / "out"
+    predict(model("offline", 5), Request(source, out))
     names = {f"{name}.{what}.png" for name in ("a", "b.JPG", "b.png") for what in ("mask", "overlay")}
     assert {path.name for path in out.iterdir()} == names
     for name, (height, width) in {"a": (20, 30), "b.JPG": (48, 64), "b.png": (16, 16)}.items():
@@ -47,62 +55,75 @@ def test_a_folder_of_pictures(source: Path, tmp_path: Path, capsys: pytest.Captu
         original = decode(source / (name if "." in name else f"{name}.png"))
         assert np.array_equal(shown[mask == 0], original[mask == 0])  # only the foreground is tinted
     assert np.array_equal(decode(out / "b.png.mask.png", "L") > 0, (model("offline", 5).predict([2])[0] > 0).numpy())
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert len(said.out.splitlines()) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_a_bad_picture_is_named_and_the_rest_goes_on(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_picture_is_reported_and_the_others_are_processed(source: Path, tmp_path: Path) -> None:
     (source / "broken.jpg").write_bytes(b"nothing")
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(source / "night.png")
-    with pytest.raises(SystemExit) as caught:
-        pictures.segment(model("unary", 5), source, tmp_path / "out", as_json=True)
-    assert caught.value.code == 1
-    said = capsys.readouterr()
-    told = json.loads(said.out)
-    assert [Path(one["picture"]).name for one in told["pictures"]] == ["a.png", "b.JPG", "b.png"]
-    assert all(Path(one["mask"]).is_file() and 0 <= one["foreground"] <= 1 for one in told["pictures"])
-    assert "broken.jpg cannot be decoded" in told["failed"][0]
-    assert "night.png is of one colour" in told["failed"][1]
-    assert "2 of 5 pictures could not be used" in said.err
-    assert "broken.jpg cannot be decoded" in said.err
+    warned: list[str] = []
+    request = Request(source, tmp_path / "out", warn=warned.append)
+    found = predict(model("unary", 5), request)
+    assert [Path(one["picture"]).name for one in found["pictures"]] == ["a.png", "b.JPG", "b.png"]
+    assert all(Path(one["mask"]).is_file() and 0 <= one["foreground"] <= 1 for one in found["pictures"])
+    assert found["failed"] == request.failed
+    assert "broken.jpg cannot be decoded" in request.failed[0]
+    assert "night.png" in request.failed[1]
+    assert warned == [*request.failed, "2 of 5 pictures could not be used"]
+
+
+def test_the_command_exits_with_1_if_a_picture_failed(
+    command: Callable[..., int], source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "broken.jpg").write_bytes(b"nothing")
+    path = tmp_path / "model.safetensors"
+    model("unary", 5).save(path)
+    assert command("predict", path, source, "--out", tmp_path / "out", "--json") == 1
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)["pictures"]) == 3
+    assert "broken.jpg cannot be decoded" in printed.err
+    (source / "broken.jpg").unlink()
+    assert command("predict", path, source, "--out", tmp_path / "out") == 0
 
 
 def test_one_picture(source: Path, tmp_path: Path) -> None:
-    pictures.segment(model("unary", 5), source / "a.png", tmp_path / "out")
+    predict(model("unary", 5), ask(source / "a.png", tmp_path / "out"))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"a.mask.png", "a.overlay.png"}
 
 
-def test_what_is_refused(source: Path, tmp_path: Path) -> None:
+def test_bad_requests(source: Path, tmp_path: Path) -> None:
+    one = model("unary", 5)
     with pytest.raises(ValueError, match=r"the masks cannot go to .* name another folder with --out"):
-        pictures.segment(model("unary", 5), source, source)
+        predict(one, ask(source, source))
+    with pytest.raises(ValueError, match="name a folder for the masks with --out"):
+        predict(one, ask(source))
+    with pytest.raises(ValueError, match="segments pictures takes no --fold"):
+        predict(one, ask(source, tmp_path / "out", fold=1))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty has no pictures: none of its files ends in .jpg"):
-        pictures.segment(model("unary", 5), tmp_path / "empty", tmp_path / "out")
-    with pytest.raises(SystemExit):
-        pictures.segment(model("unary", 5), tmp_path / "missing.jpg", tmp_path / "out")
+        predict(one, ask(tmp_path / "empty", tmp_path / "out"))
+    request = ask(tmp_path / "missing.jpg", tmp_path / "out")
+    assert predict(one, request)["pictures"] == []
+    assert len(request.failed) == 1
 
 
-def test_how_good_a_model_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """On its own test fold, or on another, at both resolutions."""
+def test_the_metric_of_a_model_at_both_resolutions(capsys: pytest.CaptureFixture[str]) -> None:
+    """On its own test fold, or on another."""
     one = model("offline", 5, fold=3)
     for fold, where in ((None, 3), (1, 1)):
         test = one.task.split(where, 0).test
         want = {"iou": one.evaluate(test), "iou_at_mask_size": float(truth_iou(one, test).mean())}
-        pictures.evaluate(one, fold, as_json=True)
-        assert json.loads(capsys.readouterr().out) == want | {"fold": where, "pictures": len(test)}
-    pictures.evaluate(one)
+        assert predict(one, ask(fold=fold)) == want | {"fold": where, "pictures": len(test)}
+    predict(one, Request())
     assert "pictures of test fold 3: " in capsys.readouterr().out
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
     models = {"unary": model("unary", 1), "joint": model("joint", 2), "balanced": model("offline", 3)}
-    for who, one in models.items():
-        one.save(tmp_path / who)
-    return {who: tmp_path / who for who in models}
+    for scheme, one in models.items():
+        one.save(tmp_path / scheme)
+    return {scheme: tmp_path / scheme for scheme in models}
 
 
 def test_the_page_shows_the_best_the_median_and_the_worst(files: dict[str, Path], tmp_path: Path) -> None:
@@ -111,21 +132,21 @@ def test_the_page_shows_the_best_the_median_and_the_worst(files: dict[str, Path]
     text = out.read_text()
     assert "http" not in text  # it needs nothing else
     test = Horses(NET).split(0, 0).test
-    joint, balanced = (truth_iou(Model.load(files[who]), test) for who in ("joint", "balanced"))
+    joint, balanced = (truth_iou(Model.load(files[scheme]), test) for scheme in ("joint", "balanced"))
     gains = sorted(zip((balanced - joint).tolist(), test.tolist(), strict=True), key=lambda x: (-x[0], x[1]))
     parts = re.split(r"<h2>(\w+)</h2>", text)
     shown = {name: re.findall(r'alt="(horse\d+)"', body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
     named = [f"horse{i + 1:03}" for _, i in gains]
     assert shown == {"Best": named[:2], "Median": named[27:29], "Worst": named[-2:]}
-    for who, scores in (("joint", joint), ("balanced", balanced)):
-        assert f"{who}: {100 * float(scores.mean()):.1f}" in text
+    for scheme, scores in (("joint", joint), ("balanced", balanced)):
+        assert f"{scheme}: {100 * float(scores.mean()):.1f}" in text
     assert f"on {sum(gain > 0 for gain, _ in gains)} and" in text
     assert len(re.findall(r'src="data:image/jpeg;base64,', text)) == 6 * 6
 
 
 def test_a_page_of_models_that_cannot_be_compared(files: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the page wants the models unary, joint, balanced, got joint"):
+    with pytest.raises(ValueError, match="the page needs the models unary, joint, balanced, got joint"):
         gallery.gallery({"joint": files["joint"]}, tmp_path / "page.html")
     model("joint", 2, fold=1).save(files["joint"])
-    with pytest.raises(ValueError, match="the models must be of one seed and fold"):
+    with pytest.raises(ValueError, match="the models must have the same seed and fold"):
         gallery.gallery(files, tmp_path / "page.html")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from lab.training.tiny import recipe
 
 from equipoise.lab.recipe import OBJECTIVES, SCHEMES
-from equipoise.lab.training import plan
+from equipoise.lab.training import grouping
 from equipoise.lab.training.phases import kind, phases
 
 MIXED = [
@@ -20,19 +20,19 @@ MIXED = [
 
 def test_every_recipe_has_one_place_at_each_phase_it_has() -> None:
     for depth in range(3):
-        placed = [i for company in plan.companies(MIXED, depth) for i in company]
+        placed = [i for group in grouping.stack_groups(MIXED, depth) for i in group]
         assert len(placed) == len(set(placed))
-        spared = set(plan.twins(MIXED)) if depth == 0 else set()
+        spared = set(grouping.shared_first_phase(MIXED)) if depth == 0 else set()
         assert set(placed) == {i for i, x in enumerate(MIXED) if len(phases(x)) > depth} - spared
 
 
 def test_a_company_shares_what_must_be_shared_and_kinds_lie_side_by_side() -> None:
     for depth in range(3):
-        for company in plan.companies(MIXED, depth):
-            assert len({(MIXED[i].optimizer, MIXED[i].batch_size, MIXED[i].momentum) for i in company}) == 1
-            trained = {phases(MIXED[i])[depth].trained for i in company}
+        for group in grouping.stack_groups(MIXED, depth):
+            assert len({(MIXED[i].optimizer, MIXED[i].batch_size, MIXED[i].momentum) for i in group}) == 1
+            trained = {phases(MIXED[i])[depth].trained for i in group}
             assert trained == {"pairwise"} or "pairwise" not in trained
-            kinds = [kind(MIXED[i], phases(MIXED[i])[depth]) for i in company]
+            kinds = [kind(MIXED[i], phases(MIXED[i])[depth]) for i in group]
             changes = sum(a != b for a, b in itertools.pairwise(kinds))
             assert changes == len(set(kinds)) - 1
 
@@ -41,7 +41,7 @@ def test_companies_are_apart_by_what_cannot_be_shared() -> None:
     base = recipe()
     others = [replace(base, **{name: value}) for name, value in (("net", "alone"), ("optimizer", "sgd"))]
     others += [replace(base, batch_size=5), replace(base, momentum=0.1)]
-    assert len(plan.companies([base, *others], 0)) == 5
+    assert len(grouping.stack_groups([base, *others], 0)) == 5
     same = [
         replace(base, seed=7),
         replace(base, fold=2),
@@ -49,7 +49,7 @@ def test_companies_are_apart_by_what_cannot_be_shared() -> None:
         replace(base, alpha=9.0),
     ]
     same += [replace(base, scheme="learned"), replace(base, objective="margin"), replace(base, max_epochs=99)]
-    assert len(plan.companies([base, *same], 0)) == 1
+    assert len(grouping.stack_groups([base, *same], 0)) == 1
 
 
 def test_twins_are_all_whose_first_phase_is_the_same_training() -> None:
@@ -62,7 +62,7 @@ def test_twins_are_all_whose_first_phase_is_the_same_training() -> None:
         recipe(scheme="joint", **first, learning_rates=(0.1,)),
         recipe(scheme="joint", **first, learning_rates=(0.1,)),
     ]
-    assert plan.twins(recipes) == {1: 0, 2: 0, 3: 0}
+    assert grouping.shared_first_phase(recipes) == {1: 0, 2: 0, 3: 0}
     changed = [("learning_rates", (0.2,)), ("seed", 4), ("fold", 1), ("max_epochs", 6), ("plateau", 1), ("stop", 2)]
     changed += [
         ("threshold", 0.5),
@@ -73,10 +73,10 @@ def test_twins_are_all_whose_first_phase_is_the_same_training() -> None:
         ("net", "alone"),
     ]
     for name, value in changed:
-        assert plan.twins([recipes[2], replace(recipes[2], **{name: value})]) == {}
+        assert grouping.shared_first_phase([recipes[2], replace(recipes[2], **{name: value})]) == {}
 
 
 def test_all_are_tested_by_their_last_phase() -> None:
-    for company in plan.alike(MIXED):
-        assert len({MIXED[i].optimizer for i in company}) == 1
-    assert sorted(i for company in plan.alike(MIXED) for i in company) == list(range(len(MIXED)))
+    for group in grouping.groups_for_testing(MIXED):
+        assert len({MIXED[i].optimizer for i in group}) == 1
+    assert sorted(i for group in grouping.groups_for_testing(MIXED) for i in group) == list(range(len(MIXED)))
