@@ -1,4 +1,4 @@
-"""Tagging schemes: every rule written out by hand, and every chunking of a sentence is a legal labelling."""
+"""Tagging schemes against tables written by hand, and against all chunkings of a short sentence."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import torch
 
 from equipoise import constraints
 
-# In each scheme, what may follow what, for one type X and another type Y.
+# The labels that may follow each label, for one type X and another type Y.
 LEGAL = {
     "BIO": {
         "start": "O B-X",
@@ -57,19 +57,19 @@ LEGAL["IOB2"] = LEGAL["BIO"]
 @pytest.mark.parametrize("scheme", LEGAL)
 def test_rules(scheme: str) -> None:
     table = LEGAL[scheme]
-    mine = [x for x in table if x not in ("start", "end")]
-    labels = mine + [x.replace("-X", "-Y") for x in mine if "-" in x]
+    of_x = [x for x in table if x not in ("start", "end")]
+    labels = of_x + [x.replace("-X", "-Y") for x in of_x if "-" in x]
     rules = constraints.from_labels(labels, scheme)
     assert rules.labels == tuple(labels)
-    for i, before in enumerate(mine):
+    for i, before in enumerate(of_x):
         legal = {labels[j] for j in range(len(labels)) if rules.transitions[i, j]}
         assert legal == set(table[before].split()), before
-    assert {x for x, ok in zip(mine, rules.start, strict=False) if ok} == set(table["start"].split())
-    assert {x for x, ok in zip(mine, rules.end, strict=False) if ok} == set(table["end"].split())
+    assert {x for x, ok in zip(of_x, rules.start, strict=False) if ok} == set(table["start"].split())
+    assert {x for x, ok in zip(of_x, rules.end, strict=False) if ok} == set(table["end"].split())
 
 
 def encode(chunks: list[tuple[int, int, str]], n: int, scheme: str) -> list[str]:
-    """The labelling of chunks (start, end, type) of n words, written directly from each scheme's definition."""
+    """The labels of chunks (start, end, type) in n words, by the definition of each scheme."""
     labels = ["O"] * n
     begin, inside, end, single = {"BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}.get(scheme, "BIIB")
     previous: tuple[int, int, str] | None = None
@@ -85,7 +85,7 @@ def encode(chunks: list[tuple[int, int, str]], n: int, scheme: str) -> list[str]
 
 
 @pytest.mark.parametrize("scheme", LEGAL)
-def test_the_legal_labellings_are_exactly_the_chunkings(scheme: str) -> None:
+def test_allowed_labellings_are_exactly_the_chunkings(scheme: str) -> None:
     n = 3
     spans = [(a, b, kind) for a in range(n) for b in range(a + 1, n + 1) for kind in "XY"]
     chunkings = [
@@ -94,8 +94,8 @@ def test_the_legal_labellings_are_exactly_the_chunkings(scheme: str) -> None:
         for chosen in itertools.combinations(spans, size)
         if all(x[1] <= y[0] for x, y in itertools.pairwise(chosen))
     ]
-    written = {tuple(encode(list(chunks), n, scheme)) for chunks in chunkings}
-    assert len(written) == len(chunkings)
+    encoded = {tuple(encode(list(chunks), n, scheme)) for chunks in chunkings}
+    assert len(encoded) == len(chunkings)
 
     prefixes = constraints.SCHEMES[scheme].prefixes
     labels = ["O", *(f"{p}-{kind}" for kind in "XY" for p in prefixes)]
@@ -105,7 +105,7 @@ def test_the_legal_labellings_are_exactly_the_chunkings(scheme: str) -> None:
         steps = all(rules.transitions[a, b] for a, b in itertools.pairwise(y))
         if rules.start[y[0]] and steps and rules.end[y[-1]]:
             legal.add(tuple(labels[i] for i in y))
-    assert legal == written
+    assert legal == encoded
 
 
 def test_bare_prefixes_and_types_with_hyphens() -> None:
@@ -124,7 +124,7 @@ def test_bare_prefixes_and_types_with_hyphens() -> None:
     ("labels", "scheme", "message"),
     [
         (["O", "B-X"], "BIEO", "scheme must be one of BIO, IOB1, BIOES, BILOU, BMES, IOB2, got 'BIEO'"),
-        (["O", "E-X"], "BIO", "label 'E-X' does not fit BIO: it must be 'O' or begin with one of B, I"),
+        (["O", "E-X"], "BIO", "label 'E-X' does not fit BIO: it must be 'O' or start with one of B, I"),
         (["O", "NP"], "BIO", "label 'NP' does not fit BIO"),
         (["O", ""], "BIO", "label '' does not fit BIO"),
         (["O", "B-X", "O"], "BIO", "labels must be distinct"),

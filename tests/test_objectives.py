@@ -1,4 +1,4 @@
-"""The four losses against their definitions over all labellings, value and gradient, and the laws they obey."""
+"""Losses and gradients against their definitions over all labellings, and inequalities between losses."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_values_and_gradients(name: str, problem: Chain) -> None:
 @pytest.mark.parametrize("name", DEFINITIONS)
 @given(problem=random_chains(forbid=True))
 def test_forbidden_scores(name: str, problem: Chain) -> None:
-    """Right where the labelling is allowed, infinite where it is not, and no gradient is ever NaN."""
+    """The loss is right if the labelling is allowed and infinite otherwise, and no gradient is NaN."""
     inputs = problem.unary.requires_grad_(), problem.pairwise.requires_grad_()
     labels = problem.labels()
     got = ours(name, problem, labels)
@@ -64,7 +64,7 @@ def test_forbidden_scores(name: str, problem: Chain) -> None:
 
 
 def mean_field(one: Enumeration, labels: Tensor, unary: Tensor, iterations: int) -> Tensor:
-    """By the definition of a coordinate step: log q_t(y) = E[F(Y) | y_t = y] under the q of all other positions."""
+    """By the definition of a coordinate step: log q_t(y) = E[F(Y) | y_t = y] under q of all other positions."""
     n, m = len(labels), unary.shape[-1]
     log_q = list(unary.log_softmax(-1))
     for t in iterations * [*range(0, n, 2), *range(1, n, 2)]:
@@ -92,7 +92,7 @@ def test_mean_field(problem: Chain) -> None:
 
 
 @given(problem=random_chains(dtype=torch.float32))
-def test_laws(problem: Chain) -> None:
+def test_inequalities(problem: Chain) -> None:
     labels = problem.labels()
     losses = {name: ours(name, problem, labels) for name in (*DEFINITIONS, "mean_field")}
     assert (losses["likelihood"] >= -1e-5).all()
@@ -102,20 +102,20 @@ def test_laws(problem: Chain) -> None:
 
 
 @given(problem=random_chains())
-def test_margin_is_zero_once_the_right_labelling_wins_by_its_margin(problem: Chain) -> None:
+def test_margin_is_zero_if_the_gold_labelling_wins_by_its_margin(problem: Chain) -> None:
     labels = problem.labels()
     one_hot = torch.nn.functional.one_hot(labels.clamp(min=0), problem.unary.shape[-1])
     certain = Chain(1000.0 * one_hot + problem.unary, problem.pairwise, problem.lengths, problem.seed)
     assert not ours("margin", certain, labels).any()
 
 
-def test_margin_grows_by_the_share_of_wrong_labels() -> None:
-    """With equal scores the worst labelling is wrong everywhere: a margin of 1; lengths count, padding does not."""
+def test_margin_of_equal_scores_is_1() -> None:
+    """The worst labelling is wrong at every position within the length."""
     unary, pairwise, labels = torch.zeros(2, 5, 3), torch.zeros(3, 3), torch.ones(2, 5, dtype=torch.int64)
     torch.testing.assert_close(objectives.margin(unary, pairwise, labels, torch.tensor([5, 2])), torch.ones(2))
 
 
-def test_likelihood_is_not_divided_by_the_length_and_marginal_is() -> None:
+def test_marginal_is_divided_by_the_length_and_likelihood_is_not() -> None:
     unary, pairwise, labels = torch.zeros(7, 2), torch.zeros(2, 2), torch.zeros(7, dtype=torch.int64)
     assert math.isclose(objectives.likelihood(unary, pairwise, labels), 7 * math.log(2), rel_tol=1e-6)
     assert math.isclose(objectives.marginal(unary, pairwise, labels), math.log(2), rel_tol=1e-6)

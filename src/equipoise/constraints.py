@@ -1,11 +1,11 @@
-"""Which labels may follow which, read off label names such as "B-NP", "I-NP", "O".
+"""Which labels may follow each other, from label names such as "B-NP", "I-NP", "O".
 
-In every scheme a label is a prefix and a type. Two rules say all there is to say about two neighbours a, b:
+In every scheme a label has a prefix and a type. Two rules decide whether label b may follow label a:
 
-    if b needs a chunk before it, a must carry one and be of b's type          (BIO: "I" needs "B" or "I")
-    if a leaves its chunk unfinished, b must go on with it and be of a's type  (BIOES: "B" and "I" do)
+    if b continues a chunk, a must be part of a chunk of the same type      (BIO: "I" follows "B" or "I")
+    if the chunk of a is open, b must continue it with the same type        (BIOES: "B" and "I" are open)
 
-A sequence may not start with what needs a chunk before it, nor end with a chunk unfinished.
+A sequence may not start with a label that continues a chunk, nor end with an open chunk.
 """
 
 from collections.abc import Sequence
@@ -17,23 +17,23 @@ from torch import Tensor
 
 class Scheme(NamedTuple):
     prefixes: str
-    needs: str  # prefixes that need a chunk of their type right before them
-    carries: str  # prefixes that may stand right before those
-    unfinished: str  # prefixes after which the chunk must go on
+    continues: str  # prefixes that continue the chunk of the label before
+    continued: str  # prefixes that may be continued
+    open: str  # prefixes that must be continued
 
 
 SCHEMES = {
-    "BIO": Scheme("BI", needs="I", carries="BI", unfinished=""),
-    "IOB1": Scheme("BI", needs="B", carries="BI", unfinished=""),
-    "BIOES": Scheme("BIES", needs="IE", carries="BI", unfinished="BI"),
-    "BILOU": Scheme("BILU", needs="IL", carries="BI", unfinished="BI"),
-    "BMES": Scheme("BMES", needs="ME", carries="BM", unfinished="BM"),
+    "BIO": Scheme("BI", continues="I", continued="BI", open=""),
+    "IOB1": Scheme("BI", continues="B", continued="BI", open=""),
+    "BIOES": Scheme("BIES", continues="IE", continued="BI", open="BI"),
+    "BILOU": Scheme("BILU", continues="IL", continued="BI", open="BI"),
+    "BMES": Scheme("BMES", continues="ME", continued="BM", open="BM"),
 }
 SCHEMES["IOB2"] = SCHEMES["BIO"]
 
 
 class Constraints(NamedTuple):
-    """What is allowed, as booleans: label j after label i, label j in the first place, label i in the last."""
+    """Allowed transitions from label i to label j, and allowed first and last labels, as booleans."""
 
     transitions: Tensor  # (M, M)
     start: Tensor  # (M,)
@@ -47,7 +47,7 @@ class Constraints(NamedTuple):
 def from_labels(labels: Sequence[str], scheme: str) -> Constraints:
     """The constraints of a tagging scheme: "BIO" (or "IOB2"), "IOB1", "BIOES", "BILOU" or "BMES".
 
-    Labels are "O", or a prefix with a type ("B-NP"), or a bare prefix where there is one type only ("B").
+    Labels are "O", a prefix with a type ("B-NP"), or a prefix alone if there is only one type ("B").
 
     >>> rules = from_labels(["O", "B-NP", "I-NP"], "BIO")
     >>> rules.transitions  # only O -> I-NP is forbidden
@@ -65,13 +65,13 @@ def from_labels(labels: Sequence[str], scheme: str) -> Constraints:
     parts = [_split(label, scheme) for label in labels]
 
     def allowed(a: tuple[str, str], b: tuple[str, str]) -> bool:
-        going_on = b[0] in rules.needs and a[0] in rules.carries and a[1] == b[1]
-        return going_on or not (b[0] in rules.needs or a[0] in rules.unfinished)
+        same_chunk = b[0] in rules.continues and a[0] in rules.continued and a[1] == b[1]
+        return same_chunk or not (b[0] in rules.continues or a[0] in rules.open)
 
     return Constraints(
         transitions=torch.tensor([[allowed(a, b) for b in parts] for a in parts]),
-        start=torch.tensor([prefix not in rules.needs for prefix, _ in parts]),
-        end=torch.tensor([prefix not in rules.unfinished for prefix, _ in parts]),
+        start=torch.tensor([prefix not in rules.continues for prefix, _ in parts]),
+        end=torch.tensor([prefix not in rules.open for prefix, _ in parts]),
         labels=tuple(labels),
     )
 
@@ -83,5 +83,5 @@ def _split(label: str, scheme: str) -> tuple[str, str]:
     prefix, _, kind = label.partition("-")
     if len(prefix) != 1 or prefix not in SCHEMES[scheme].prefixes:
         expected = ", ".join(SCHEMES[scheme].prefixes)
-        raise ValueError(f"label {label!r} does not fit {scheme}: it must be 'O' or begin with one of {expected}")
+        raise ValueError(f"label {label!r} does not fit {scheme}: it must be 'O' or start with one of {expected}")
     return prefix, kind

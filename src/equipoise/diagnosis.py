@@ -1,6 +1,6 @@
-"""What is wrong with the values a CRF was given, in one line that names the place.
+"""Checks of the values given to a CRF: one-line errors that name the position.
 
-Reads values, so on an accelerator it waits for the device; `ChainCRF` decides when to ask.
+They read values, so on an accelerator they wait for the device. `ChainCRF` decides when to run them.
 """
 
 import torch
@@ -14,14 +14,14 @@ from .masking import Kept
 
 
 def check_kept(mask: Tensor) -> None:
-    """Raise if a sequence has no position left."""
+    """Raise if a mask keeps no position of a sequence."""
     index = first(~mask.any(-1))
     if index is not None:
         raise ValueError(f"{at('mask', index)} (with labels of -100) keeps no position, but a sequence needs one")
 
 
 def check_gold(rules: Constraints, labels: Tensor, kept: Kept) -> None:
-    """Raise if compacted labels (*batch, L), all in range, break the constraints."""
+    """Raise if compacted labels (*batch, L), all in range, violate the constraints."""
     place = torch.arange(labels.shape[-1], device=labels.device)
     valid, last = place < kept.lengths[..., None], place == kept.lengths[..., None] - 1
     labels = labels.masked_fill(~valid, 0)
@@ -38,7 +38,7 @@ def check_gold(rules: Constraints, labels: Tensor, kept: Kept) -> None:
 
 
 def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept) -> None:
-    """Raise if a loss is infinite or NaN, with the reason."""
+    """Raise, with the reason, if a loss is infinite or NaN."""
     index = first(~losses.isfinite())
     if index is None:
         return
@@ -49,7 +49,7 @@ def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor
     if bool(pairwise.isnan().any()):
         raise ValueError(f"{at('pairwise', first(pairwise.isnan()) or ())} is nan: has training diverged?")
     if bool(log_partition(unary, pairwise, kept.lengths)[index] == -torch.inf):
-        raise ValueError(f"sequence {at('unary', index)} has no allowed labelling: every one scores -inf")
+        raise ValueError(f"sequence {at('unary', index)} has no allowed labelling: all labellings score -inf")
     gold = unary.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0].masked_fill(~valid, 0)
     forbidden = first(gold == -torch.inf)
     if forbidden is not None:

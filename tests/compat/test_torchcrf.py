@@ -1,4 +1,4 @@
-"""The compatible CRF answers as pytorch-crf's, the oracle here; where that contradicts itself, enumeration is."""
+"""The drop-in CRF against pytorch-crf, the oracle, and against enumeration for masks with holes."""
 
 import copy
 import itertools
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from equipoise.compat.torchcrf import CRF
 
-pytestmark = pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor")  # pytorch-crf's own
+pytestmark = pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor")  # from pytorch-crf
 
 REDUCTIONS = ["none", "sum", "mean", "token_mean"]
 Modules = tuple[CRF, torchcrf.CRF]
@@ -34,7 +34,7 @@ def pair(num_tags: int, batch_first: bool = False, scale: float = 1.0) -> Module
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Modules, Batch]:
-    """Both modules, and emissions, tags and a mask that keeps a prefix of each sequence (or none)."""
+    """Both modules, emissions, tags, and a mask that keeps a prefix of each sequence, or no mask."""
     torch.manual_seed(draw(st.integers(0, 2**32)))
     batch, length, num_tags = draw(st.integers(1, 4)), draw(st.integers(1, 7)), draw(st.integers(1, 5))
     scale = draw(st.sampled_from([0.1, 1.0, 10.0]))
@@ -52,7 +52,7 @@ def value_and_gradients(crf: torch.nn.Module, batch: Batch, reduction: str) -> d
     emissions = batch[0].detach().requires_grad_()
     value = crf(emissions, *batch[1:], reduction=reduction)
     wanted = {"emissions": emissions, **dict(crf.named_parameters())}
-    # With reduction "none" the weights tell the sequences apart.
+    # Different weights distinguish the sequences for reduction "none".
     weight = torch.linspace(1, 2, value.numel(), dtype=value.dtype).reshape(value.shape)
     gradients = torch.autograd.grad(value, [*wanted.values()], weight, materialize_grads=True)
     return {"value": value.detach(), **dict(zip(wanted, gradients, strict=True))}
@@ -60,7 +60,7 @@ def value_and_gradients(crf: torch.nn.Module, batch: Batch, reduction: str) -> d
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @given(case=cases())
-def test_log_likelihood_and_all_gradients_equal_the_oracles(reduction: str, case: tuple[Modules, Batch]) -> None:
+def test_log_likelihood_and_gradients_equal_those_of_the_oracle(reduction: str, case: tuple[Modules, Batch]) -> None:
     (ours, oracle), batch = case
     actual, expected = (value_and_gradients(crf, batch, reduction) for crf in (ours, oracle))
     for name, x in expected.items():
@@ -76,7 +76,7 @@ def path_score(crf: CRF, emissions: Tensor, path: list[int]) -> float:
 
 
 @given(cases())
-def test_decoded_paths_score_as_high_as_the_oracles(case: tuple[Modules, Batch]) -> None:
+def test_decoded_paths_score_as_high_as_those_of_the_oracle(case: tuple[Modules, Batch]) -> None:
     (ours, oracle), (emissions, _, mask) = case
     rows = emissions if ours.batch_first else emissions.transpose(0, 1)
     actual, expected = ours.decode(emissions, mask), oracle.decode(emissions, mask)
@@ -86,7 +86,7 @@ def test_decoded_paths_score_as_high_as_the_oracles(case: tuple[Modules, Batch])
     assert all(type(y) is int for path in actual for y in path)
 
 
-def test_among_tied_paths_decode_answers_one_of_the_best() -> None:
+def test_decode_returns_one_of_several_best_paths() -> None:
     crf = CRF(3)
     for parameter in crf.parameters():
         torch.nn.init.zeros_(parameter)
@@ -97,7 +97,7 @@ def test_among_tied_paths_decode_answers_one_of_the_best() -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_an_empty_batch_answers_as_the_oracle(reduction: str) -> None:
+def test_an_empty_batch(reduction: str) -> None:
     ours, oracle = pair(3)
     emissions, tags = torch.zeros(4, 0, 3, dtype=torch.float64), torch.zeros(4, 0, dtype=torch.int64)
     expected = oracle(emissions, tags, reduction=reduction)
@@ -111,17 +111,17 @@ LATE = ON.clone()
 LATE[0, 1] = False
 LONG_MASK, FLOAT_MASK = ON.long(), ON.float()
 BAD_CALLS = {
-    "no tags to choose from": lambda cls: cls(0),
+    "zero tags": lambda cls: cls(0),
     "a negative number of tags": lambda cls: cls(-1),
     "a fractional number of tags": lambda cls: cls(3.0),
-    "a number of tags in words": lambda cls: cls("3"),
+    "a string as the number of tags": lambda cls: cls("3"),
     "emissions of two dimensions": lambda cls: cls(3)(E[0], Y),
     "emissions of four dimensions": lambda cls: cls(3)(E[None], Y),
-    "emissions for other tags": lambda cls: cls(5)(E, Y),
+    "emissions for another number of tags": lambda cls: cls(5)(E, Y),
     "emissions of no step": lambda cls: cls(3)(E[:0], Y[:0]),
     "emissions of no step, batch first": lambda cls: cls(3, batch_first=True)(E[:, :0], Y[:, :0]),
-    "emissions that are no tensor": lambda cls: cls(3)(E.tolist(), Y),
-    "tags that are no tensor": lambda cls: cls(3)(E, Y.tolist()),
+    "emissions as a list": lambda cls: cls(3)(E.tolist(), Y),
+    "tags as a list": lambda cls: cls(3)(E, Y.tolist()),
     "tags of another length": lambda cls: cls(3)(E, Y[:3]),
     "tags of another batch": lambda cls: cls(3)(E, Y[:, :1]),
     "tags of three dimensions": lambda cls: cls(3)(E, Y[..., None]),
@@ -132,7 +132,7 @@ BAD_CALLS = {
     "a tag too low": lambda cls: cls(3)(E, Y - 4),
     "a mask of another length": lambda cls: cls(3)(E, Y, ON[:3]),
     "a mask of another batch": lambda cls: cls(3)(E, Y, ON[:, :1]),
-    "a mask that is no tensor": lambda cls: cls(3)(E, Y, ON.tolist()),
+    "a mask as a list": lambda cls: cls(3)(E, Y, ON.tolist()),
     "a mask off at a first step": lambda cls: cls(3)(E, Y, LATE),
     "a mask off at a first step, batch first": lambda cls: cls(3, batch_first=True)(E, Y, LATE.roll(1, 1)),
     "a uint8 mask off at a first step": lambda cls: cls(3)(E, Y, LATE.byte()),
@@ -141,7 +141,7 @@ BAD_CALLS = {
     "an unknown reduction": lambda cls: cls(3)(E, Y, reduction="max"),
     "no reduction": lambda cls: cls(3)(E, Y, reduction=None),
     "decode: emissions of two dimensions": lambda cls: cls(3).decode(E[0]),
-    "decode: emissions for other tags": lambda cls: cls(5).decode(E),
+    "decode: emissions for another number of tags": lambda cls: cls(5).decode(E),
     "decode: emissions of no step": lambda cls: cls(3).decode(E[:0]),
     "decode: a mask of another length": lambda cls: cls(3).decode(E, ON[:3]),
     "decode: a mask off at a first step": lambda cls: cls(3).decode(E, LATE),
@@ -158,16 +158,16 @@ def error(call: Callable[[type], object], cls: type) -> type | None:
 
 
 @pytest.mark.parametrize("call", BAD_CALLS.values(), ids=BAD_CALLS.keys())
-def test_a_bad_call_raises_the_oracles_type_of_error(call: Callable[[type], object]) -> None:
+def test_a_bad_call_raises_the_same_type_of_error(call: Callable[[type], object]) -> None:
     expected = error(call, torchcrf.CRF)
     assert expected is not None
     assert error(call, CRF) is expected
 
 
-def test_errors_name_the_argument_and_what_would_be_right() -> None:
+def test_errors_name_the_argument_and_the_expected_shape() -> None:
     tags = Y.clone()
     tags[2, 1] = 7
-    with pytest.raises(IndexError, match=r"^tags\[2, 1\] is 7, not from 0 to 2$"):
+    with pytest.raises(IndexError, match=r"^tags\[2, 1\] is 7, but must be from 0 to 2$"):
         CRF(3)(E, tags)
     with pytest.raises(ValueError, match=r"^mask has shape \(3, 2\), but emissions \(4, 2, 3\) needs \(4, 2\)$"):
         CRF(3)(E, Y, ON[:3])
@@ -175,13 +175,13 @@ def test_errors_name_the_argument_and_what_would_be_right() -> None:
         CRF(5, batch_first=True)(E, Y)
 
 
-def test_a_negative_tag_does_not_count_from_the_end() -> None:
+def test_a_negative_tag_raises() -> None:
     with pytest.raises(IndexError, match="is -1"):
         CRF(3)(E, Y - 1)
 
 
 @pytest.mark.parametrize("num_tags", [1, 3])
-def test_the_same_seed_gives_the_oracles_parameters(num_tags: int) -> None:
+def test_the_same_seed_gives_the_same_parameters(num_tags: int) -> None:
     torch.manual_seed(5)
     oracle = torchcrf.CRF(num_tags)
     torch.manual_seed(5)
@@ -208,7 +208,7 @@ def test_checkpoints_load_both_ways(source: type, target: type) -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda crf: pickle.loads(pickle.dumps(crf))], ids=["copy", "pickle"])
-def test_a_copy_answers_the_same_and_shares_nothing(copied: Callable[[CRF], CRF]) -> None:
+def test_a_copy_gives_the_same_results_and_shares_nothing(copied: Callable[[CRF], CRF]) -> None:
     crf = CRF(3, batch_first=True)
     emissions, tags = torch.randn(2, 4, 3), torch.randint(3, (2, 4))
     before = crf(emissions, tags)
@@ -224,7 +224,7 @@ HOLES = torch.tensor([[1, 0, 1, 1, 0], [1, 1, 0, 0, 1], [1, 0, 0, 0, 0], [1, 1, 
 
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
-def test_a_mask_with_holes_is_the_chain_of_its_kept_positions(batch_first: bool, dtype: torch.dtype) -> None:
+def test_a_mask_with_holes_gives_the_chain_of_kept_positions(batch_first: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     ours, oracle = pair(3, batch_first)
     emissions = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
@@ -245,7 +245,7 @@ def test_a_mask_with_holes_is_the_chain_of_its_kept_positions(batch_first: bool,
     assert paths == [oracle.decode(layout(e))[0] for e, _ in rows]
 
 
-def test_with_holes_probabilities_of_all_labellings_are_those_of_enumeration() -> None:
+def test_a_mask_with_holes_against_enumeration() -> None:
     torch.manual_seed(1)
     ours, oracle = pair(2, batch_first=True)
     emissions, mask = torch.randn(1, 4, 2, dtype=torch.float64), torch.tensor([[True, False, True, True]])
@@ -255,12 +255,12 @@ def test_with_holes_probabilities_of_all_labellings_are_those_of_enumeration() -
     ((_, truth),) = chains(unary, ours.transitions.detach()[None])
 
     a, b, c = truth.labels.unbind(-1)
-    tags = torch.stack([a, torch.full_like(a, -100), b, c], -1)  # what stands in a hole is not read
+    tags = torch.stack([a, torch.full_like(a, -100), b, c], -1)  # tags in a hole are not read
     every = (emissions.expand(8, 4, 2), tags, mask.expand(8, 4))
     torch.testing.assert_close(ours(*every, reduction="none"), truth.log_probabilities())
     assert ours.decode(emissions, mask) == [truth.labels[truth.scores.argmax()].tolist()]
     oracles = oracle(every[0], tags.clamp(min=0), every[2], reduction="none")
-    assert abs(oracles.exp().sum() - 1) > 1e-3  # the reason to differ: these are no probabilities
+    assert abs(oracles.exp().sum() - 1) > 1e-3  # the reason for the difference: these are no probabilities
 
 
 def test_scores_and_tags_where_the_mask_is_off_are_not_read() -> None:
@@ -275,13 +275,13 @@ def test_scores_and_tags_where_the_mask_is_off_are_not_read() -> None:
     assert not actual["emissions"][~mask].any()
 
 
-def test_long_likely_chains_keep_their_digits_in_float32() -> None:
+def test_float32_precision_of_long_likely_chains() -> None:
     torch.manual_seed(2)
     single = CRF(3)
     tags = torch.randint(3, (2000, 1))
     emissions = 100 + 12 * torch.nn.functional.one_hot(tags, 3) + torch.randn(2000, 1, 3)
     exact = copy.deepcopy(single).double()(emissions.double(), tags)
-    assert abs(exact) < 1  # while the score is above 200,000, where float32 steps by 1/64
+    assert abs(exact) < 1  # the score is above 200,000, where float32 has steps of 1/64
     torch.testing.assert_close(single(emissions, tags).double(), exact, rtol=1e-3, atol=0)
 
 
@@ -291,15 +291,15 @@ def test_forbidden_paths() -> None:
         crf.transitions.data[0, 1] = -torch.inf
     emissions = torch.randn(3, 3, 2, dtype=torch.float64)
     tags = torch.tensor([[1, 0, 0], [1, 0, 1], [1, 1, 1]]).T  # the second goes from 0 to 1
-    emissions[2, 2, 1] = -torch.inf  # and the third ends in a tag that is forbidden there
+    emissions[2, 2, 1] = -torch.inf  # the third ends in a forbidden tag
     found = value_and_gradients(ours, (emissions, tags, None), "none")
     torch.testing.assert_close(found["value"], oracle(emissions, tags, reduction="none").detach())
     assert (found["value"] == -torch.inf).tolist() == [False, True, True]
     assert all(found[name].isfinite().all() for name in found if name != "value")
 
-    nothing = torch.full_like(emissions, -torch.inf)
-    assert (ours(nothing, tags, reduction="none") == -torch.inf).all()
-    assert ours.decode(nothing) == oracle.decode(nothing)
+    forbidden = torch.full_like(emissions, -torch.inf)
+    assert (ours(forbidden, tags, reduction="none") == -torch.inf).all()
+    assert ours.decode(forbidden) == oracle.decode(forbidden)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -316,7 +316,7 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("masked", [False, True])
-def test_on_a_gpu_only_the_check_of_the_mask_waits(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_only_the_mask_check_waits_for_the_device(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     crf = CRF(5)
     emissions, tags = torch.randn(300, 4, 5), torch.randint(5, (300, 4))

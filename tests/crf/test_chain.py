@@ -1,4 +1,4 @@
-"""ChainCRF: masks of any pattern, constraints, objectives, and everything a module must survive."""
+"""ChainCRF: masks of any pattern, constraints, input checks, and behaviour as a module."""
 
 import copy
 import itertools
@@ -34,7 +34,7 @@ def kept_rows(x: Tensor, mask: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin", "mean_field"])
 @pytest.mark.parametrize("boundaries", [False, True])
 @given(seed=st.integers(0, 2**31))
-def test_a_mask_with_holes_is_the_chain_of_what_is_kept(objective: str, boundaries: bool, seed: int) -> None:
+def test_a_mask_with_holes_gives_the_chain_of_kept_positions(objective: str, boundaries: bool, seed: int) -> None:
     unary, labels = example(seed=seed)
     mask = torch.rand(labels.shape, generator=seeded(seed)) < 0.6
     mask[:, 2] = True
@@ -118,7 +118,7 @@ def test_constraints_hold_in_training_and_in_decoding(seed: int) -> None:
         ([[0, 1, 2], [0, 9, 2]], [[1, 1, 1], [1, 0, 1]], "labels[1, 2] is 2 (I-X), which may not follow 0 (O)"),
     ],
 )
-def test_gold_labels_that_break_the_constraints(labels, mask, message: str, validate: bool | None) -> None:
+def test_gold_labels_that_violate_the_constraints(labels, mask, message: str, validate: bool | None) -> None:
     crf = ChainCRF(5, constraints=BIO, validate=validate)
     mask = None if mask is None else torch.tensor(mask)
     for objective in ("likelihood", "marginal", "margin"):
@@ -126,19 +126,19 @@ def test_gold_labels_that_break_the_constraints(labels, mask, message: str, vali
             crf.loss(torch.zeros(2, 3, 5), torch.tensor(labels), mask, objective=objective)
 
 
-def test_gold_labels_that_end_in_the_middle_of_a_chunk() -> None:
+def test_gold_labels_that_end_inside_a_chunk() -> None:
     crf = ChainCRF(4, constraints=constraints.from_labels(["B", "M", "E", "S"], "BMES"))
     labels = torch.tensor([[0, 2, 3], [3, 0, -100]])
     with pytest.raises(ValueError, match=re.escape("labels[1, 1] is 0 (B), which may not come last")):
         crf.loss(torch.zeros(2, 3, 4), labels)
 
 
-def test_unchecked_broken_labels_show_as_an_infinite_loss() -> None:
+def test_unchecked_invalid_labels_give_an_infinite_loss() -> None:
     crf = ChainCRF(5, constraints=BIO, validate=False)
     assert crf.loss(torch.zeros(1, 2, 5), torch.tensor([[0, 2]]), objective="likelihood") == torch.inf
 
 
-def test_bad_values_are_explained_by_the_loss() -> None:
+def test_the_loss_explains_bad_values() -> None:
     crf = ChainCRF(3)
     unary, labels = torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.int64)
     unary[1, 2] = -torch.inf
@@ -151,14 +151,14 @@ def test_bad_values_are_explained_by_the_loss() -> None:
     unary[1, 2] = torch.tensor([0, torch.nan, 0])
     with pytest.raises(ValueError, match=re.escape("unary[1, 2, 1] is nan")):
         crf.loss(unary, labels)
-    assert crf.loss(unary, labels.index_fill(1, torch.tensor([2]), -100)).isfinite()  # a hole where the NaN is
+    assert crf.loss(unary, labels.index_fill(1, torch.tensor([2]), -100)).isfinite()  # the NaN is masked
     with torch.no_grad():
         crf.pairwise[0, 1] = torch.nan
     with pytest.raises(ValueError, match=re.escape("pairwise[0, 1] is nan: has training diverged?")):
         crf.loss(torch.zeros(2, 4, 3), labels)
 
 
-def test_validate_looks_at_scores_in_decoding() -> None:
+def test_validate_checks_scores_in_decoding() -> None:
     unary = torch.zeros(2, 4, 3)
     unary[0, 1, 2] = torch.nan
     with pytest.raises(ValueError, match=re.escape("unary[0, 1, 2] is nan")):
@@ -206,7 +206,11 @@ def test_validate_looks_at_scores_in_decoding() -> None:
             ValueError,
             "constraints.transitions must be boolean of shape (3, 3)",
         ),
-        (lambda c, u, y: ChainCRF(5, constraints=BIO).loss(u, y, objective="mean_field"), ValueError, "cannot honour"),
+        (
+            lambda c, u, y: ChainCRF(5, constraints=BIO).loss(u, y, objective="mean_field"),
+            ValueError,
+            "mean_field treats labels as independent",
+        ),
         (
             lambda c, u, y: scaling.Fixed(0.0),
             ValueError,
@@ -231,7 +235,7 @@ def test_initial_values_are_small_normal_and_seedable() -> None:
     assert abs(float(c.pairwise.detach().mean())) < 0.005
 
 
-def test_state_dict_carries_everything() -> None:
+def test_state_dict() -> None:
     source = ChainCRF(5, scaling.Fixed(0.25), BIO, boundaries=True)
     target = ChainCRF(5, constraints=constraints.from_labels(LABELS, "IOB1"), boundaries=True)
     target.load_state_dict(source.state_dict())
@@ -242,18 +246,18 @@ def test_state_dict_carries_everything() -> None:
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
-def test_copies_work_alone(clone) -> None:
+def test_copies_are_independent(clone) -> None:
     crf = ChainCRF(5, constraints=BIO, boundaries=True)
-    twin = clone(crf)
+    cloned = clone(crf)
     unary, _ = example(m=5)
-    assert torch.equal(crf.log_marginals(unary), twin.log_marginals(unary))
+    assert torch.equal(crf.log_marginals(unary), cloned.log_marginals(unary))
     with torch.no_grad():
-        twin.pairwise += 1
-    assert not torch.equal(crf.pairwise, twin.pairwise)
+        cloned.pairwise += 1
+    assert not torch.equal(crf.pairwise, cloned.pairwise)
 
 
-def test_replicas_compute_and_pass_gradients_back() -> None:
-    """As nn.DataParallel does it: parameters of a replica are plain tensors that lead back to the original."""
+def test_data_parallel_replicas() -> None:
+    """As in nn.DataParallel: the parameters of a replica are plain tensors computed from those of the original."""
     crf = ChainCRF(4, boundaries=True, generator=seeded())
     replica = crf._replicate_for_data_parallel()
     for name, parameter in crf.named_parameters():
@@ -315,8 +319,8 @@ def test_half_precision_unary_from_autocast() -> None:
     assert crf.decode(unary).shape == (2, 5)
 
 
-def test_it_learns_what_only_the_pairwise_part_can_say() -> None:
-    """Labels alternate and the input says nothing after the first position: unary scores alone get half right."""
+def test_training_learns_transitions() -> None:
+    """Labels alternate, and only the first position has an informative input: unary scores alone get half right."""
     torch.manual_seed(0)
     start = torch.randint(2, (64, 1))
     labels = (start + torch.arange(6)) % 2

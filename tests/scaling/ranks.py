@@ -1,6 +1,6 @@
-"""Run as a program: one rank of a search for alpha by several processes. Prints what it has chosen.
+"""One rank of a distributed search for alpha. Prints the chosen factors.
 
-python ranks.py FILE RANK WORLD: FILE is where the ranks meet. A world of 1 has all the data and no process group.
+python ranks.py FILE RANK WORLD: FILE initialises the process group.
 """
 
 import sys
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from equipoise import ChainCRF, scaling
 
-SIZES = (5, 9)  # sequences of each rank: not the same number, so that a mean of means would be wrong
+SIZES = (5, 9)  # sequences of each rank: different numbers, so that a mean of means would be wrong
 
 
 def data(rank: int) -> tuple[Tensor, Tensor]:
-    """Rank 0's labels are mostly what the scores say, rank 1's are mostly not: alone they would choose differently."""
+    """Rank 0 has mostly the best labels, rank 1 mostly random ones: alone they would choose different factors."""
     generator = torch.Generator().manual_seed(rank)
     unary = torch.randn(SIZES[rank], 5, 3, generator=generator, dtype=torch.float64)
     best, noise = unary.argmax(-1), torch.randint(3, unary.shape[:-1], generator=generator)
@@ -24,7 +24,7 @@ def data(rank: int) -> tuple[Tensor, Tensor]:
 
 
 def search(ranks: range) -> list[float]:
-    """By the grid and by the exact search, on the data of these ranks."""
+    """The factors chosen by the grid and by the exact search, on the data of these ranks."""
     batches = [data(rank) for rank in ranks]
     chosen = []
     for exact in (False, True):

@@ -1,4 +1,4 @@
-"""What the ratio ||U|| / ||W|| says in words: the state, the trend, and advice that can be followed."""
+"""The verdict on a ratio ||U|| / ||W||: the state, the trend, and advice that works."""
 
 import math
 
@@ -44,21 +44,25 @@ def test_states_and_trends(ratios: list[float], state: str, trend: str) -> None:
     [
         (
             [100.0, 180.0, 240.0],
-            "pairwise part has almost no say: ratio 240 and rising; try scaling.Learned() or scaling.Offline()",
+            "pairwise part has almost no influence: ratio 240 and rising; try scaling.Learned() or scaling.Offline()",
         ),
         (
             [0.5, 0.1, 0.01],
-            "unary part has almost no say: ratio 0.01 and falling; try scaling.Learned() or scaling.Offline()",
+            "unary part has almost no influence: ratio 0.01 and falling; try scaling.Learned() or scaling.Offline()",
         ),
         (
             [1.0, 3.0, 5.0],
-            "unary part keeps growing beside the pairwise part: ratio 5 and rising; watch where it settles",
+            "unary part keeps growing relative to the pairwise part: ratio 5 and rising; "
+            "check whether it becomes steady",
         ),
         (
             [7.0, 7.1],
-            "pairwise part has little say: ratio 7.1 and steady; scaling.Learned() or scaling.Offline() may gain",
+            "pairwise part has little influence: ratio 7.1 and steady; scaling.Learned() or scaling.Offline() may help",
         ),
-        ([0.15], "unary part has little say: ratio 0.15 and steady; scaling.Learned() or scaling.Offline() may gain"),
+        (
+            [0.15],
+            "unary part has little influence: ratio 0.15 and steady; scaling.Learned() or scaling.Offline() may help",
+        ),
         ([4.0, 4.0], "in balance: ratio 4 and steady"),
     ],
 )
@@ -66,12 +70,12 @@ def test_texts(ratios: list[float], text: str) -> None:
     assert str(verdict(ratios)) == text
     for name in ("Learned", "Offline"):
         if name in text:
-            assert isinstance(getattr(scaling, name)(), scaling.Scaling)  # the advice can be followed as it stands
+            assert isinstance(getattr(scaling, name)(), scaling.Scaling)  # the advice runs as written
 
 
 def test_the_trend_is_that_of_the_last_third() -> None:
     early = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    assert verdict([*early, 6.0, 6.0, 6.0]).trend == "steady"  # 3 of 9 back it was 6 already
+    assert verdict([*early, 6.0, 6.0, 6.0]).trend == "steady"  # three of nine entries ago it was already 6
     assert verdict([*early, 6.0, 6.0, 7.3]).trend == "rising"  # 7.3 > 1.2 * 6
     assert verdict([*early, 6.0, 6.0, 7.1]).trend == "steady"
     assert verdict([*early, 6.0, 6.0, 4.9]).trend == "falling"  # 4.9 * 1.2 < 6
@@ -79,17 +83,17 @@ def test_the_trend_is_that_of_the_last_third() -> None:
 
 
 @pytest.mark.parametrize("ratios", [[1.0, math.nan], [math.nan], [-1.0, 2.0]])
-def test_ratios_that_are_none(ratios: list[float]) -> None:
-    with pytest.raises(ValueError, match="a NaN or negative one means that training has broken down"):
+def test_ratios_that_are_nan_or_negative(ratios: list[float]) -> None:
+    with pytest.raises(ValueError, match="a NaN or a negative number means that training has diverged"):
         verdict(ratios)
 
 
-def test_nothing_to_judge() -> None:
-    with pytest.raises(ValueError, match="give at least one"):
+def test_no_ratio() -> None:
+    with pytest.raises(ValueError, match="ratios must have at least one number"):
         verdict([])
 
 
-def test_a_net_that_shouts_is_noticed_and_put_right() -> None:
+def test_large_unary_scores_are_detected_and_balanced() -> None:
     unary = 50 * torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0))
     assert verdict([float(ChainCRF(3).balance(unary))]).state == "unary dominates"
     for method in (scaling.Learned(), scaling.Offline()):

@@ -1,4 +1,4 @@
-"""Appendix C, trained both ways: a factor alpha on the last layer, and none, but another start and another rate."""
+"""Appendix C: training with a factor alpha on the last layer equals another initial scale and learning rate."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def model(alpha: float = 1.0) -> nn.ModuleDict:
 
 
 def train(parts: nn.ModuleDict, optimizer: torch.optim.Optimizer) -> list[list[Tensor]]:
-    """The parameters after each step; the last layer's come third and fourth."""
+    """The parameters after each step; those of the last layer are the third and fourth."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(STEPS, 8, 5, 4, generator=generator, dtype=torch.float64)
     y = torch.randint(3, (STEPS, 8, 5), generator=generator)
@@ -43,7 +43,7 @@ def both(
 
 
 def difference(one: list[list[Tensor]], other: list[list[Tensor]], alpha: float) -> float:
-    """The largest, over all steps and parameters, of V_i - alpha V_s for the last layer and of others as they are."""
+    """The largest difference over all steps and parameters, where the last layer is multiplied by alpha."""
     worst = 0.0
     for before, after in zip(one, other, strict=True):
         for i, (a, b) in enumerate(zip(before, after, strict=True)):
@@ -52,24 +52,20 @@ def difference(one: list[list[Tensor]], other: list[list[Tensor]], alpha: float)
 
 
 @pytest.mark.parametrize("alpha", [0.25, 4.0])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
 @pytest.mark.parametrize("decay", [0.0, DECAY])
-def test_sgd_takes_the_same_way(alpha: float, momentum: float, nesterov: bool, decay: float) -> None:
-    if nesterov and not momentum:
-        return
-
+def test_sgd_gives_the_same_parameters(alpha: float, momentum: float, nesterov: bool, decay: float) -> None:
     def sgd(parameters, **options) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, momentum=momentum, nesterov=nesterov, **options)
 
     one, other = both(alpha, sgd, decay=decay, adam=False)
     assert difference(one, other, alpha) < 1e-10
-    assert float((one[-1][2] - model()["net"][2].weight).detach().abs().max()) > 1e-3  # it went somewhere
+    assert float((one[-1][2] - model()["net"][2].weight).detach().abs().max()) > 1e-3  # the parameters have moved
 
 
 @pytest.mark.parametrize("alpha", [0.25, 4.0])
 @pytest.mark.parametrize(("make", "decay"), [(torch.optim.Adam, 0.0), (torch.optim.AdamW, DECAY)])
-def test_adam_takes_the_same_way_at_alpha_times_the_rate(alpha: float, make, decay: float) -> None:
+def test_adam_gives_the_same_parameters_at_alpha_times_the_rate(alpha: float, make, decay: float) -> None:
     def adam(parameters, **options) -> torch.optim.Optimizer:
         return make(parameters, eps=1e-30, **options)
 
@@ -77,8 +73,8 @@ def test_adam_takes_the_same_way_at_alpha_times_the_rate(alpha: float, make, dec
     assert difference(one, other, alpha) < 1e-6
 
 
-def test_a_decay_that_adam_adds_to_the_gradient_is_divided_by_alpha_twice() -> None:
-    """torch.optim.Adam's weight_decay is a part of the gradient; the decay that the groups come with is for AdamW."""
+def test_the_decay_of_adam_is_divided_by_alpha_twice() -> None:
+    """torch.optim.Adam adds weight decay to the gradient; the decay in the groups is for AdamW."""
     differences = []
     for power in (1, 2):
 
@@ -91,8 +87,8 @@ def test_a_decay_that_adam_adds_to_the_gradient_is_divided_by_alpha_twice() -> N
     assert differences[0] > 1e-4 > 1e-6 > differences[1]
 
 
-class Louder(nn.Module):
-    """A net and a matrix of transitions, with a factor on the matrix."""
+class ScaledTransitions(nn.Module):
+    """A net and a transition matrix with a factor."""
 
     def __init__(self, beta: float) -> None:
         super().__init__()
@@ -105,9 +101,9 @@ class Louder(nn.Module):
         return objectives.likelihood(self.net(features), self.beta * self.transitions.weight, labels).mean()
 
 
-def test_a_hundred_times_the_rate_is_a_tenfold_factor_on_transitions() -> None:
-    """Transitions enter linearly too: a factor of 10 and a tenth of the start is 100 times the rate."""
-    plain, factor = Louder(1.0).double(), Louder(10.0).double()
+def test_a_factor_of_10_on_transitions_equals_100_times_the_rate() -> None:
+    """The energy is linear in the transitions too, so the same holds for them, starting from a tenth."""
+    plain, factor = ScaledTransitions(1.0).double(), ScaledTransitions(10.0).double()
     with torch.no_grad():
         factor.transitions.weight /= 10
     groups = [{"params": plain.net.parameters()}, {"params": plain.transitions.parameters(), "lr": 100 * 1e-3}]
@@ -126,7 +122,7 @@ def test_a_hundred_times_the_rate_is_a_tenfold_factor_on_transitions() -> None:
     assert float((plain.transitions.weight - start).detach().abs().max()) > 0.1
 
 
-def test_without_the_changed_rate_it_is_another_training() -> None:
+def test_without_the_changed_rate_training_differs() -> None:
     alpha = 4.0
     scaled, started = model(alpha), model()
     groups = scaling.absorb(started, started["net"][2], alpha, lr=LR)
@@ -137,7 +133,7 @@ def test_without_the_changed_rate_it_is_another_training() -> None:
     assert difference(one, train(plain, torch.optim.SGD(plain.parameters(), lr=LR)), 1.0) > 1e-2
 
 
-def test_absorbing_changes_no_prediction() -> None:
+def test_absorb_does_not_change_predictions() -> None:
     scaled, absorbed = model(4.0), model()
     scaling.absorb(absorbed, absorbed["net"][2], 4.0, lr=LR)
     x = torch.randn(2, 5, 4, dtype=torch.float64)
@@ -153,9 +149,9 @@ def test_bad_alpha(alpha: float) -> None:
     assert torch.equal(parts["net"][2].weight, model()["net"][2].weight)
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(6, 3), nn.Tanh()], ids=["a stranger", "without parameters"])
+@pytest.mark.parametrize("layer", [nn.Linear(6, 3), nn.Tanh()], ids=["not in the model", "without parameters"])
 def test_bad_layer(layer: nn.Module) -> None:
     before = [p.clone() for p in layer.parameters()]
-    with pytest.raises(ValueError, match="layer must be a part of model, and have parameters"):
+    with pytest.raises(ValueError, match="layer must be part of model and have parameters"):
         scaling.absorb(model(), layer, 4.0, lr=LR)
     assert all(torch.equal(a, b) for a, b in zip(before, layer.parameters(), strict=True))

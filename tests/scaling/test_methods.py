@@ -1,4 +1,4 @@
-"""Each scaling method is its formula (§5, Appendix A.2), example by example, on any energy."""
+"""Each scaling method against its formula (§5, Appendix A.2), example by example, on any energy."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def size(rows: Tensor) -> float:
-    """The mean absolute value of all that is not -inf, number by number."""
+    """The mean absolute value of all entries except -inf, computed in plain Python."""
     entries = [abs(x) for x in rows.flatten().tolist() if x != -math.inf]
     return sum(entries) / len(entries)
 
@@ -63,7 +63,7 @@ def test_formula(name: str, seed: int, shared: bool, ragged: bool, forbid: bool)
     if forbid:
         unary[torch.rand(unary.shape, generator=generator) < 0.2] = -torch.inf
         pairwise[torch.rand(pairwise.shape, generator=generator) < 0.2] = -torch.inf
-        unary[:, 0, 0] = pairwise[..., 0, 0] = 1.5  # something is left to measure
+        unary[:, 0, 0] = pairwise[..., 0, 0] = 1.5  # at least one entry is finite
     lengths = torch.randint(1, length + 1, (b,), generator=generator) if ragged else None
 
     method = make()
@@ -102,10 +102,10 @@ REPLICAS: dict[str, tuple[Callable[[Tensor], scaling.Scaling], Callable[[float],
 
 
 @pytest.mark.parametrize("b", [1, 3, 4])
-@pytest.mark.parametrize("own", [False, True], ids=["one matrix a replica", "one a sequence"])
+@pytest.mark.parametrize("own", [False, True], ids=["one matrix per replica", "one per sequence"])
 @pytest.mark.parametrize("name", REPLICAS)
 def test_replicas_equal_separate_methods(name: str, own: bool, b: int) -> None:
-    """With as many examples as replicas a factor on the wrong dimension would go unnoticed, so others are tried too."""
+    """Several batch sizes: with as many examples as replicas, a factor on the wrong dimension would be hidden."""
     many, one = REPLICAS[name]
     unary, pairwise = normal(3, b, 5, 2), normal(3, b if own else 1, 2, 2, seed=1)
     lengths = torch.randint(1, 6, (3, b), generator=seeded())
@@ -121,7 +121,7 @@ def test_replicas_equal_separate_methods(name: str, own: bool, b: int) -> None:
     torch.testing.assert_close(method.penalty(unary, pairwise, lengths), torch.stack(means).mean())
 
 
-def test_replicas_on_a_layer_that_has_one_matrix() -> None:
+def test_replicas_with_one_shared_matrix() -> None:
     unary, labels = normal(3, 2, 5, 2).float(), torch.zeros(3, 2, 5, dtype=torch.int64)
     crf = ChainCRF(2, scaling.Fixed(ALPHAS), generator=seeded())
     want = []
@@ -132,8 +132,8 @@ def test_replicas_on_a_layer_that_has_one_matrix() -> None:
 
 
 @pytest.mark.parametrize("name", NORMALIZING)
-def test_matrices_of_edges_are_measured_together(name: str) -> None:
-    """One matrix an edge, (B, L-1, M, M): the pairwise part of an example is all of them."""
+def test_the_matrices_of_all_edges_are_measured_together(name: str) -> None:
+    """With one matrix per edge, (B, L-1, M, M), the pairwise part of an example is all of its matrices."""
     make, formula = METHODS[name]
     unary, pairwise = normal(2, 4, 3), normal(2, 3, 3, 3, seed=1)
     method = make()
@@ -147,8 +147,8 @@ def test_matrices_of_edges_are_measured_together(name: str) -> None:
 
 @pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin", "mean_field"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_layer_takes_any_method(name: str, objective: str) -> None:
-    """The loss is that of the scaled scores, plus the penalty, one by one; what a mask hides does not count."""
+def test_chain_crf_with_each_method(name: str, objective: str) -> None:
+    """The loss is that of the scaled scores plus the penalty; masked positions are ignored."""
     make, formula = METHODS[name]
     crf = ChainCRF(3, make(), generator=seeded()).double()
     unary, labels = normal(4, 5, 3), torch.randint(3, (4, 5), generator=seeded())
@@ -174,7 +174,7 @@ def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NORMALIZING)
-def test_scores_that_are_all_zero_are_refused(name: str) -> None:
+def test_zero_scores_raise_if_the_method_divides_by_their_size(name: str) -> None:
     method, unary, pairwise = METHODS[name][0](), torch.ones(2, 4, 3), torch.ones(3, 3)
     call = method.penalty if name == "regularized" else method
     unary[1] = 0
@@ -184,7 +184,7 @@ def test_scores_that_are_all_zero_are_refused(name: str) -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="pairwise scores are all 0"):
         call(torch.ones(2, 4, 3), 0 * pairwise)
-    unary[1, 3] = 7  # beyond the length, so it does not help
+    unary[1, 3] = 7  # beyond the length
     with pytest.raises(ValueError, match="unary scores are all 0"):
         call(unary, pairwise, torch.tensor([4, 3]))
     crf = ChainCRF(3, method)
@@ -194,15 +194,15 @@ def test_scores_that_are_all_zero_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - set(NORMALIZING)))
-def test_scores_that_are_all_zero_are_welcome_where_nothing_is_divided(name: str) -> None:
+def test_zero_scores_are_allowed_otherwise(name: str) -> None:
     unary, pairwise = METHODS[name][0]()(torch.zeros(2, 4, 3), torch.zeros(3, 3))
     assert not unary.any()
     assert not pairwise.any()
 
 
 @pytest.mark.parametrize("name", NORMALIZING)
-def test_unseen_zero_scores_stay_zero_with_a_finite_gradient(name: str) -> None:
-    """Where nobody can look (inside vmap, on a device) zeros must not become NaN."""
+def test_unchecked_zero_scores_stay_zero_with_a_finite_gradient(name: str) -> None:
+    """Where values cannot be read (in vmap, on a device), zeros must not become NaN."""
     method = METHODS[name][0]()
     unary = torch.zeros(2, 4, 3, dtype=torch.float64)
     unary[1] = 2
@@ -238,8 +238,8 @@ def test_gradients_against_finite_differences(name: str) -> None:
 
 @pytest.mark.parametrize("part", ["unary", "pairwise"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_forbidden_label_or_transition_leaves_other_gradients_alone(name: str, part: str) -> None:
-    """-inf forbids and does not score: the gradient is that of the problem in which it is put in after scaling."""
+def test_forbidden_entries_do_not_affect_other_gradients(name: str, part: str) -> None:
+    """Entries of -inf are not measured: the gradient is the same if they are inserted after scaling."""
     method = METHODS[name][0]()
     forbidden = torch.zeros(3, 3, dtype=torch.bool)
     forbidden[1, 2] = True
@@ -285,13 +285,13 @@ def test_a_forbidden_label_or_transition_leaves_other_gradients_alone(name: str,
         (lambda x: scaling.Online(grid=x if isinstance(x, Tensor) else (1.0, x)), "grid"),
     ],
 )
-def test_what_is_not_positive_is_refused(make, what: str, value: float | Tensor) -> None:
+def test_arguments_must_be_positive(make, what: str, value: float | Tensor) -> None:
     with pytest.raises(ValueError, match=f"{what} must be a positive number"):
         make(value)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_state_dict_carries_the_method(name: str) -> None:
+def test_state_dict_of_each_method(name: str) -> None:
     source = METHODS[name][0]()
     target = type(source)(speed=8.0) if name == "learned" else type(source)()
     if name == "normalized":
@@ -304,7 +304,7 @@ def test_state_dict_carries_the_method(name: str) -> None:
     assert float(target.alpha) == float(source.alpha)
 
 
-def test_a_layer_saves_its_method() -> None:
+def test_state_dict_of_a_layer_has_its_method() -> None:
     source, target = ChainCRF(3, scaling.Online(alpha=8.0)), ChainCRF(3, scaling.Online())
     target.load_state_dict(source.state_dict())
     assert float(target.scaling.alpha) == 8
@@ -313,15 +313,15 @@ def test_a_layer_saves_its_method() -> None:
 
 
 def energies(fields: Tensor, couplings: Tensor) -> Tensor:
-    """Of every state of n spins: fields (n, 2), couplings (n, n) that add where two spins are equal. (2^n,)"""
+    """The energies of all states of n spins, (2^n,), from fields (n, 2) and couplings (n, n) of equal spins."""
     states = torch.tensor(list(itertools.product((0, 1), repeat=len(fields))))
     equal = (states[:, :, None] == states[:, None]).double().triu(1)
     return fields[torch.arange(len(fields)), states].sum(-1) + (equal * couplings).sum((-2, -1))
 
 
 @pytest.mark.parametrize("name", ["offline", "normalized", "learned"])
-def test_on_an_energy_of_ones_own(name: str) -> None:
-    """An Ising model with couplings between all spins: once normalised, it does not matter how large its parts were."""
+def test_a_user_defined_energy(name: str) -> None:
+    """An Ising model with couplings between all spins: after normalisation the sizes of its parts do not matter."""
     method = METHODS[name][0]()
     fields, couplings = normal(3, 4, 2), normal(3, 4, 4, seed=1)
     want = [energies(*parts).log_softmax(0) for parts in zip(*method(fields, couplings), strict=True)]
@@ -331,9 +331,9 @@ def test_on_an_energy_of_ones_own(name: str) -> None:
     assert not torch.allclose(torch.stack(plain), torch.stack(want))
 
 
-def test_on_an_energy_that_measures_itself() -> None:
-    """Scores of any shape: whoever can say how large the parts are gets the two factors and the penalty."""
-    fields, couplings = normal(6, 2), normal(11, seed=1)  # eleven edges, a number each
+def test_an_energy_that_computes_its_own_norms() -> None:
+    """Scores of any shape: factors and penalty depend only on the two norms."""
+    fields, couplings = normal(6, 2), normal(11, seed=1)  # eleven edges, one number each
     norms = fields.abs().mean(), couplings.abs().mean()
     offline, regularized = scaling.Offline(2.0), scaling.Regularized(3.0, 0.5)
     a, b = offline.factors(offline.state(), lambda: norms)
@@ -382,7 +382,7 @@ def test_learned_scales_move_faster(speed: float) -> None:
         assert not method.alpha.requires_grad
 
 
-def test_methods_say_what_they_are() -> None:
+def test_repr() -> None:
     assert repr(scaling.Fixed(0.25)) == "Fixed(alpha=0.25)"
     assert repr(scaling.Offline(ALPHAS)) == "Offline(alpha of 3 replicas)"
     assert repr(scaling.Temperature(2.0, True)) == "Temperature(alpha=2, normalize=True)"

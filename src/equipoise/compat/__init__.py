@@ -1,1 +1,1 @@
-"""Other libraries' interfaces on the exact inference of this one: change the import, keep the code."""
+"""Drop-in replacements for the CRF layers of other libraries: change the import, keep the code."""

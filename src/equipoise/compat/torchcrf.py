@@ -2,15 +2,15 @@
 
     log P(Y | X) = a(y_1) + sum_t U(x_t, y_t) + sum_t W(y_t, y_{t+1}) + b(y_L) - log Z
 
-with `start_transitions` a, `end_transitions` b, `transitions` W and emissions U. To change over, replace
-`from torchcrf import CRF` by `from equipoise.compat.torchcrf import CRF`. The answers are those of pytorch-crf 0.7.2
-but for one case: a mask with holes. There its score and its normaliser are of different chains, so that what it returns
-is no log probability. Here the chain runs over the kept positions as if the others had never been there, and `decode`
-returns one tag for each kept position.
+with `start_transitions` a, `end_transitions` b, `transitions` W and emissions U. To switch, replace
+`from torchcrf import CRF` by `from equipoise.compat.torchcrf import CRF`. Results equal those of pytorch-crf 0.7.2,
+except for a mask with holes: there pytorch-crf computes score and normaliser of different chains, so its result is no
+log probability. Here the positions that are off are removed from the chain, and `decode` returns one tag per remaining
+position.
 
-Also, tags where the mask is off are not read, so -100 may stand there; a negative tag where it is on is an IndexError
-and does not count from the end; tags forbidden by -inf have log likelihood -inf, and gradients 0; half precision is
-computed, and answered, in float32.
+Other differences: tags where the mask is off are not read and may be -100; a negative tag where the mask is on raises
+IndexError; tags forbidden by -inf have log likelihood -inf and gradient 0; half precision is computed and returned in
+float32.
 """
 
 import torch
@@ -26,7 +26,7 @@ class CRF(nn.Module):
     """A linear-chain CRF layer over `num_tags` tags.
 
     Emissions are (L, B, num_tags), tags and mask (L, B); with `batch_first`, (B, L, num_tags) and (B, L). The mask is
-    bool or uint8, on where a position counts, which the first of every sequence must.
+    bool or uint8, and on at positions that count. It must be on at the first position of every sequence.
 
     >>> crf = CRF(num_tags=2, batch_first=True)
     >>> for parameter in crf.parameters():
@@ -61,7 +61,7 @@ class CRF(nn.Module):
     def forward(self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, reduction: str = "sum") -> Tensor:
         """log P(tags | emissions): (B,) for the reduction "none", else a scalar.
 
-        "sum" and "mean" are over sequences; "token_mean" is the sum divided by the number of positions that count.
+        "sum" and "mean" are over sequences; "token_mean" is the sum divided by the number of positions that are on.
         """
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"reduction must be 'none', 'sum', 'mean' or 'token_mean', got {reduction!r}")
@@ -78,15 +78,15 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
-        """The most likely tags of each sequence, one for each position that counts."""
+        """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
         unary, kept = self._chain(emissions, mask)
         labels, _ = chain.decode(unary, self.transitions, kept.lengths)
-        labels = labels.clamp(min=0)  # where every path is forbidden, callers still look up tags in a table of names
+        labels = labels.clamp(min=0)  # if every path is forbidden, tags must still be valid indices
         return [row[:n] for row, n in zip(labels.tolist(), kept.lengths.tolist(), strict=True)]
 
     def _chain(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Kept]:
-        """Unary scores (B, L, M) with the kept positions moved to the front, and what was kept."""
+        """Unary scores (B, L, M) with the kept positions moved to the front, and which positions were kept."""
         unary = self._batch_first(emissions)
         unary = unary.to(torch.promote_types(unary.dtype, torch.float32))
         step = torch.arange(unary.shape[1], device=unary.device)[:, None]
@@ -124,7 +124,8 @@ class CRF(nn.Module):
             wrong = (tags < 0) | (tags >= self.num_tags)
             index = first(wrong if mask is None else wrong & mask.bool())
             if index is not None:
-                raise IndexError(f"{at('tags', index)} is {int(tags[index])}, not from 0 to {self.num_tags - 1}")
+                found, most = int(tags[index]), self.num_tags - 1
+                raise IndexError(f"{at('tags', index)} is {found}, but must be from 0 to {most}")
 
 
 def _check_shape(name: str, x: Tensor, emissions: Tensor) -> None:

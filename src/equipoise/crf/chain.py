@@ -50,7 +50,7 @@ class ChainCRF(nn.Module):
             never. Unchecked, such input gives an infinite or NaN loss; gold labels that break the constraints while
             each is possible by itself go unnoticed under "marginal".
         generator: for the initial values. Pairwise and boundary scores start as normal with standard deviation 0.1:
-            large enough to tell labels apart, small beside the scores of a net.
+            large enough to tell labels apart, small relative to the scores of a net.
 
     >>> crf = ChainCRF(num_labels=3)
     >>> unary, labels = torch.randn(2, 5, 3), torch.tensor([[0, 1, 2, 1, 0], [2, 2, 0, -100, -100]])

@@ -2,9 +2,9 @@
 
     alpha := argmin over the grid of the mean of L(Y, alpha U, W) over a subset of the training set
 
-The subset's potentials do not depend on alpha, so they are computed once; a loss that is given the whole grid at once
-answers it in one call. Where the objective is convex in alpha, as the likelihood is, Newton's method finds the minimum
-itself instead of the best of 17 points.
+The scores of the subset do not depend on alpha, so they are computed once, and all factors of the grid are evaluated in
+one call. If the objective is convex in alpha, as the likelihood is, Newton's method can find the minimum itself instead
+of the best of 17 points.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ GRID = tuple(2.0**t for t in range(-8, 9))
 
 
 class Online(Scaling):
-    """A factor on the unary part that is searched for after each epoch; `ChainCRF.rebalance` does the search.
+    """A factor on the unary part that is searched after each epoch, by `ChainCRF.rebalance` or `GaussianCRF.rebalance`.
 
     Args:
         grid: the factors to try; powers of two from 2^-8 to 2^8 as in Appendix B.
-        subset: how many training examples to look at.
+        subset: the number of training examples to search on.
         alpha: the factor before the first search, a number or one per replica.
-        exact: look for the minimum between the ends of the grid by Newton's method instead (for the likelihood).
+        exact: instead of trying the grid, find the minimum between its ends by Newton's method (for the likelihood).
 
     >>> method = Online()
     >>> method.choose(lambda alpha: (alpha - 3.5) ** 2)
@@ -63,15 +63,16 @@ class Online(Scaling):
     def choose(self, losses: Callable[[Tensor], Tensor], count: Tensor | int = 1) -> Tensor:
         """Set alpha to the best factor, and return it.
 
-        `losses(alpha)` takes factors of shape (G,), or (G, E) for E replicas, and gives the sum of the losses over
-        the examples for each, in the same shape; `count` is how many examples that were. Under torch.distributed every
-        rank brings its own examples, and all choose by the sum. A factor whose loss is not a number is never chosen.
+        `losses(alpha)` takes factors of shape (G,), or (G, E) for E replicas. It returns the sum of the losses over the
+        examples for each factor, in the same shape. `count` is the number of examples. Under torch.distributed every
+        rank has its own examples, and all ranks use the sum. A factor whose loss is NaN is never chosen.
         """
         if self.exact:
             found = newton(losses, self.grid.min(), self.grid.max(), self.alpha)
-            return self._set(torch.where(agree(losses(found[None])[0]).isfinite(), found, self.alpha))
+            return self._set(torch.where(sum_over_ranks(losses(found[None])[0]).isfinite(), found, self.alpha))
         grid = leading(self.grid, 1 + self.alpha.ndim).expand(len(self.grid), *self.alpha.shape)
-        total = agree(losses(grid)) / agree(torch.as_tensor(count, device=grid.device, dtype=grid.dtype))
+        examples = torch.as_tensor(count, device=grid.device, dtype=grid.dtype)
+        total = sum_over_ranks(losses(grid)) / sum_over_ranks(examples)
         if total.shape != grid.shape:
             raise ValueError(f"losses must keep the shape of the factors {tuple(grid.shape)}, got {tuple(total.shape)}")
         total = total.nan_to_num(nan=torch.inf, posinf=torch.inf)
@@ -90,8 +91,8 @@ class Online(Scaling):
 def newton(losses: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, start: Tensor, steps: int = 30) -> Tensor:
     """The minimum of a convex function of one positive number, or of one per replica, between low and high.
 
-    Newton's steps on the derivative, by autograd, summed over ranks; a step that leaves the bracket is replaced by
-    halving it, so each step at least keeps the minimum enclosed.
+    Newton's method on the derivative, which autograd computes and ranks sum up. A step that leaves the bracket is
+    replaced by bisection, so the bracket always contains the minimum.
 
     >>> f"{newton(lambda a: a - torch.log(a), torch.tensor(0.1), torch.tensor(50.0), torch.tensor(40.0)):.4f}"
     '1.0000'
@@ -113,14 +114,14 @@ def newton(losses: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, start:
 
 def _derivatives(losses: Callable[[Tensor], Tensor], alpha: Tensor) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
-        point = alpha.detach()[None].requires_grad_()  # as a grid of one
+        point = alpha.detach()[None].requires_grad_()  # a grid of one factor
         (slope,) = torch.autograd.grad(losses(point).sum(), point, create_graph=True)
         (curvature,) = torch.autograd.grad(slope.sum(), point)
-    return agree(slope.detach()[0]), agree(curvature[0])
+    return sum_over_ranks(slope.detach()[0]), sum_over_ranks(curvature[0])
 
 
-def agree(x: Tensor) -> Tensor:
-    """The sum of x over all ranks; x itself where there is only one."""
+def sum_over_ranks(x: Tensor) -> Tensor:
+    """The sum of x over all ranks; x itself if there is only one."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         x = x.clone()
         torch.distributed.all_reduce(x)
