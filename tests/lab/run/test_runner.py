@@ -1,4 +1,4 @@
-"""A plan is worked off by real processes, and by a real Ray: also when one of them is killed in the middle."""
+"""Portions are run by real processes and by a real Ray, also when a worker is killed."""
 
 import os
 import signal
@@ -20,40 +20,41 @@ RECIPES = [Recipe("ocr", scheme="unary", max_epochs=1, seed=seed) for seed in (0
 def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     store = Store(tmp_path_factory.mktemp("truth") / "runs.jsonl")
     assert runner.run(RECIPES, store) == 2
-    assert runner.run(RECIPES, store) == 0  # never twice
+    assert runner.run(RECIPES, store) == 0  # no run is repeated
     return {kept.recipe.key: kept.test for kept in store.records()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "ray"])
-def test_a_killed_worker_loses_nothing(name: str, tmp_path: Path, truth: dict[str, float]) -> None:
+def test_no_run_is_lost_if_a_worker_is_killed(name: str, tmp_path: Path, truth: dict[str, float]) -> None:
     if name == "ray":
         pytest.importorskip("ray")
     store = Store(tmp_path / "runs.jsonl")
     engine = Local(2) if name == "local" else Cluster(workers=2)
     killed: list[int] = []
-    over = threading.Event()
+    finished = threading.Event()
 
-    def murder() -> None:
-        """Kill one worker that has been busy for a while."""
-        while not over.wait(0.2):
+    def kill_one() -> None:
+        """Kill one worker that has used some CPU time."""
+        while not finished.wait(0.2):
             busy = [pid for pid in _workers(name) if _cpu_seconds(pid) > 6]
             if busy:
                 os.kill(busy[0], signal.SIGKILL)
                 killed.append(busy[0])
                 return
 
-    killer = threading.Thread(target=murder)
+    killer = threading.Thread(target=kill_one)
     killer.start()
     try:
         assert runner.run(RECIPES, store, engine=engine) == 2
     finally:
-        over.set()
+        finished.set()
         killer.join()
     assert killed
     lines = store.path.read_text().splitlines()
-    assert len(lines) == 2  # nothing recorded twice
+    assert len(lines) == 2  # each run once
     for kept in store.records():
-        assert kept.test == pytest.approx(truth[kept.recipe.key], abs=2e-3)  # threads may add in another order
+        assert kept.test == pytest.approx(truth[kept.recipe.key], abs=2e-3)  # the order of sums depends on the threads
 
 
 def test_portions_hold_every_recipe_once() -> None:
@@ -64,20 +65,20 @@ def test_portions_hold_every_recipe_once() -> None:
     assert sorted(recipe.key for portion in found for recipe in portion) == sorted(recipe.key for recipe in recipes)
 
 
-def test_small_companies_stay_together_where_there_are_enough_of_them() -> None:
+def test_recipes_that_share_a_stack_stay_together_if_there_are_enough_portions() -> None:
     nets = [Recipe("ocr", net=net, seed=seed) for net in ("default", "sigmoid", "layernorm") for seed in range(4)]
     assert [len(portion) for portion in runner.portions(nets, workers=1, stack_size=8)] == [4, 4, 4]
     assert [len(portion) for portion in runner.portions(nets, workers=3, stack_size=8)] == [2] * 6
     assert [len(portion) for portion in runner.portions(nets, workers=1, stack_size=3)] == [3, 1] * 3
 
 
-def test_workers_must_be_some() -> None:
+def test_at_least_one_worker_is_required() -> None:
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         Local(0)
 
 
 def _workers(name: str) -> list[int]:
-    """Our own worker processes: children that were spawned, or Ray's."""
+    """The worker processes: spawned children, or Ray's."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

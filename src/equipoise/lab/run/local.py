@@ -1,4 +1,4 @@
-"""Worker processes on this machine: several share a GPU, or divide the cores."""
+"""Worker processes on this machine, which share a GPU or divide the cores."""
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from .store import Record
 
 
 class Local:
-    """So many processes, each with its share of the cores. If one dies, the portions in work are given out again."""
+    """A pool of processes, each with its share of the cores. If one dies, the unfinished portions are run again."""
 
     def __init__(self, workers: int = 2) -> None:
         if workers < 1:
@@ -23,7 +23,7 @@ class Local:
 
     def work(self, portions: Sequence[list[Recipe]], options: dict[str, Any]) -> Iterator[list[Record]]:
         threads = max(1, cores() // self.workers)
-        spawn = multiprocessing.get_context("spawn")  # a fork would carry CUDA and OpenMP along half alive
+        spawn = multiprocessing.get_context("spawn")  # CUDA and OpenMP do not survive a fork
         with ProcessPoolExecutor(self.workers, spawn, torch.set_num_threads, (threads,)) as pool:
             waiting: set[Future[list[Record]]] = {pool.submit(_portion, portion, options) for portion in portions}
             while waiting:

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: one that runs already, or one that is started here for the while."""
+"""Workers on a Ray cluster: an existing one, or a temporary one on this machine."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from .store import Record
 
 
 class Cluster:
-    """Portions as Ray tasks. A task whose worker or machine dies is started anew by Ray, three times.
+    """Portions as Ray tasks. Ray restarts a task whose worker or machine dies, up to three times.
 
     Args:
-        address: of a cluster that runs, as `ray.init` takes it ("auto" finds it); None starts one on this machine.
-        workers: how many portions to make, and on a cluster of our own how many at once.
-        gpus: the share of a GPU that a task takes when the device is cuda.
+        address: address of an existing cluster, as for `ray.init`; None starts one on this machine.
+        workers: number of workers to divide the recipes among; on a cluster started here, also its number of CPUs.
+        gpus: share of a GPU per task, if the device is cuda.
     """
 
     def __init__(self, address: str | None = None, workers: int = 2, gpus: float = 1.0) -> None:
@@ -58,5 +58,5 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise ValueError("the engine ray needs more than the library: pip install 'equipoise[ray]'") from None
+        raise ValueError("the engine ray needs Ray: pip install 'equipoise[ray]'") from None
     return ray

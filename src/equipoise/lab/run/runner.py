@@ -1,8 +1,8 @@
-"""Run what is missing: plan it, train it in stacks, append to the store as runs are finished.
+"""Run the missing recipes: divide them into portions, train these in stacks, append finished runs to the store.
 
-A plan is portions of recipes that train well together. An engine works them off: in this process, in several worker
-processes on this machine, or on a Ray cluster. The store is the only memory. Whatever becomes of a worker, what it
-finished is recorded, and what it did not finish is still missing, and is given out again.
+A portion is a list of recipes that can train in one stack. An engine runs the portions: in this process, in worker
+processes on this machine, or on a Ray cluster. The store is the only state: if a worker dies, its finished runs are
+recorded, and the others are still missing and are run again.
 """
 
 import math
@@ -19,11 +19,11 @@ from ..training.grouping import stack_groups
 from .store import Record, Store, record
 
 TRIES = 3
-"""How often a portion is given out whose worker is lost."""
+"""How often a portion is tried if its worker dies."""
 
 
 class Engine(Protocol):
-    """Works off portions, and yields the records of each; of a portion whose worker is lost, none."""
+    """Runs portions, and yields the records of each; a portion whose worker died yields none."""
 
     workers: int
 
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
 
 class LostWorkersError(RuntimeError):
-    """Portions that lost every worker they were given to."""
+    """Runs whose workers died every time."""
 
 
 def run(
@@ -45,17 +45,17 @@ def run(
     watch: Watch | None = None,
     each: Callable[[Record], None] | None = None,
 ) -> int:
-    """Train the recipes of which the store has no record, and return how many those were.
+    """Train the recipes that have no record in the store, and return their number.
 
     Args:
-        recipes: what to run; those that are recorded already are left out.
-        store: where records go, one by one.
-        engine: who does it; this process if not given. `watch` is shown progress only then.
-        device: where, "cpu" or "cuda".
-        precision: of the nets' matrix products.
-        stack_size: how many replicas at once, at most.
-        watch: is shown the replicas in training after each epoch.
-        each: is given each record.
+        recipes: recipes to run; those with a record are skipped.
+        store: the store to which records are appended, one by one.
+        engine: runs the portions; None trains in this process.
+        device: "cpu" or "cuda".
+        precision: precision of the nets' matrix products.
+        stack_size: maximum number of replicas in a stack.
+        watch: called with the replicas in training after each epoch; only without an engine.
+        each: called with each new record.
     """
     wanted = list({recipe.key: recipe for recipe in recipes}.values())
     missing = store.missing(wanted)
@@ -77,7 +77,7 @@ def run(
         for records in engine.work(portions(left, engine.workers, stack_size or STACK_SIZE[device]), options):
             keep(records)
     if left := store.missing(wanted):
-        raise LostWorkersError(f"{len(left)} runs lost their workers {TRIES} times; all others are recorded")
+        raise LostWorkersError(f"the workers of {len(left)} runs died {TRIES} times; all other runs are recorded")
     return len(missing)
 
 
@@ -90,7 +90,7 @@ def work(
     keep: Callable[[Record], None],
     watch: Watch | None = None,
 ) -> None:
-    """Train these recipes here, and hand over each record."""
+    """Train these recipes in this process, and call `keep` with each record."""
     name = torch.cuda.get_device_name() if device == "cuda" else device
 
     def done(run: Run, parameters: object) -> None:
@@ -100,10 +100,10 @@ def work(
 
 
 def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[list[Recipe]]:
-    """Recipes that can share a stack, divided so that every worker has some and no stack is overfull.
+    """Recipes that can share a stack, divided among the workers, at most `stack_size` in a portion.
 
-    About two portions a worker, so that none is long idle at the end; those who can share a stack are not parted where
-    there are enough portions without.
+    There are about two portions per worker, so that no worker is idle for long at the end. Recipes that can share a
+    stack stay together if there are enough portions.
 
     >>> recipes = [Recipe("ocr", seed=seed) for seed in range(5)]
     >>> [len(portion) for portion in portions(recipes, workers=2, stack_size=8)]
@@ -112,9 +112,9 @@ def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[l
     found = []
     size = max(1, min(stack_size, math.ceil(len(recipes) / (2 * workers))))
     for group in stack_groups(recipes, 0):
-        # Twins come along with the recipe whose first phase they share.
         found += [[recipes[i] for i in group[start : start + size]] for start in range(0, len(group), size)]
     placed = {recipe for portion in found for recipe in portion}
+    # The rest are recipes that share the first phase of a recipe that has been placed.
     rest = [recipe for recipe in recipes if recipe not in placed]
     for number, recipe in enumerate(rest):
         found[number % len(found)].append(recipe)
@@ -122,5 +122,5 @@ def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[l
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,8 +1,7 @@
-"""The record of every run: one line of JSON each in a file that only grows, keyed by the recipe.
+"""The records of runs: an append-only file with one line of JSON per run, keyed by the recipe.
 
-A run is never done twice, and a sweep that was killed goes on where it stopped. Several runners may write to one file:
-a line is appended whole, under a lock. A last line that was cut off by a crash is recognised, ignored, and mended by
-the next writer.
+A run is never repeated, and an interrupted sweep continues where it stopped. Several processes may write to one file:
+complete lines are appended under a lock. A last line that a crash cut off is ignored, and removed by the next writer.
 """
 
 import json
@@ -21,20 +20,20 @@ from ..training import Run
 
 try:
     import fcntl
-except ImportError:  # Windows has no such lock; there, one runner at a time
+except ImportError:  # not on Windows: there, only one process may write
     fcntl = None  # type: ignore[assignment]
 
 HISTORY_SEED = 0
-"""The course of training is kept for runs of this seed only: the figures need no more, and the file stays small."""
+"""The history of training is stored for this seed only: the figures need no more, and the file stays small."""
 
 
 class StoreError(RuntimeError):
-    """A results file that cannot be read or written, said in one line."""
+    """A results file cannot be read or written; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a run."""
+    """The stored result of a run."""
 
     recipe: Recipe
     test: float
@@ -49,7 +48,7 @@ class Record:
     precision: str
     version: str
     history: dict[str, list[float | None]] | None
-    """Of each epoch: phase, loss, valid, ratio, alpha, learning_rate."""
+    """Per epoch: phase, loss, valid, ratio, alpha, learning_rate."""
 
     def to_json(self) -> dict[str, Any]:
         recipe = self.recipe
@@ -84,7 +83,7 @@ class Record:
 
 
 def record(run: Run, device: str, precision: str) -> Record:
-    """A finished run as it is kept."""
+    """The record of a finished run."""
     history = None
     if run.recipe.seed == HISTORY_SEED:
         columns = ("phase", "loss", "valid", "ratio", "alpha", "learning_rate")
@@ -109,7 +108,7 @@ class Store:
         self.path = Path(path)
 
     def records(self) -> list[Record]:
-        """All whole lines, the last one of each recipe; a last line without its end is left out."""
+        """All records, the last one of each recipe; an incomplete last line is ignored."""
         if not self.path.exists():
             return []
         found: dict[str, Record] = {}
@@ -117,17 +116,17 @@ class Store:
             try:
                 kept = Record.from_json(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
-                raise StoreError(f"{self.path}, line {number} is no record of a run: {error}") from error
+                raise StoreError(f"{self.path}, line {number} is not a record of a run: {error}") from error
             found[kept.recipe.key] = kept
         return list(found.values())
 
     def missing(self, recipes: Iterable[Recipe]) -> list[Recipe]:
-        """Those of which there is no record, each once, in order."""
+        """The recipes without a record, in order and without duplicates."""
         known = {kept.recipe.key for kept in self.records()}
         return [recipe for key, recipe in {recipe.key: recipe for recipe in recipes}.items() if key not in known]
 
     def append(self, records: Iterable[Record]) -> None:
-        """Add records, whole or not at all."""
+        """Add all of the records, or none if that fails."""
         left = memoryview("".join(json.dumps(kept.to_json()) + "\n" for kept in records).encode())
         with self._locked() as file:
             end = file.seek(0, os.SEEK_END)
@@ -135,9 +134,11 @@ class Store:
                 while left:
                     left = left[file.write(left) :]
                 os.fsync(file.fileno())
-            except OSError as error:  # a full disk: take back what was written of it
+            except OSError as error:  # such as a full disk: remove what was written
                 file.truncate(end)
-                raise StoreError(f"{self.path} could not be written: {error.strerror}; nothing was lost") from error
+                raise StoreError(
+                    f"{self.path} could not be written: {error.strerror}; its records are unchanged"
+                ) from error
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         try:
@@ -145,15 +146,15 @@ class Store:
         except OSError as error:
             raise StoreError(f"{self.path} could not be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise StoreError(f"{self.path} is no text, from byte {error.start} on") from error
+            raise StoreError(f"{self.path} is not a text file: byte {error.start} is not UTF-8") from error
         whole, _, _ = text.rpartition("\n")
         yield from enumerate(whole.splitlines(), 1) if whole else ()
 
     @contextmanager
     def _locked(self) -> Iterator[FileIO]:
-        """The file, opened to append by one writer at a time, any half line at its end cut off.
+        """The file, locked and opened to append, without an incomplete line at its end.
 
-        It has no buffer: what a full disk refused must not be written after all when the file is closed.
+        It is unbuffered: data that did not fit on a full disk must not be written when the file is closed.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +168,7 @@ class Store:
 
 
 def _end_of_lines(file: FileIO, step: int = 65536) -> int:
-    """Where the last whole line ends, found from the end of the file."""
+    """The position after the last complete line, searched from the end of the file."""
     place = file.seek(0, os.SEEK_END)
     while place:
         start = max(0, place - step)
