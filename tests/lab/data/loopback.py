@@ -28,7 +28,7 @@ class Served:
 class Site:
     address: str
     files: dict[str, Served] = field(default_factory=dict)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of every request
+    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of every request
 
     def serve(self, name: str, body: bytes, **behaviour: object) -> str:
         self.files[f"/{name}"] = Served(body, **behaviour)  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
-        self.site.asked.append((self.path, wanted))
+        self.site.requests.append((self.path, wanted))
         file = self.site.files.get(self.path)
         status = 404 if file is None else file.statuses.pop(0) if file.statuses else 200
         if file is None or status != 200:

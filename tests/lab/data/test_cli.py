@@ -117,4 +117,4 @@ cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])
     monkeypatch.setitem(DATASETS, "toy", toy(url))
     assert call("download", "toy", "--data-dir", str(tmp_path)) == 0
     assert (tmp_path / "toy" / "all.bin").read_bytes() == BODY
-    assert site.asked[-1][1] == f"bytes={received}-"
+    assert site.requests[-1][1] == f"bytes={received}-"

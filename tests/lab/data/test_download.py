@@ -41,7 +41,7 @@ def test_a_correct_file_is_not_downloaded_again(site: Site, tmp_path: Path) -> N
     url = site.serve("a", BODY)
     get(url, tmp_path / "a", sha256=SHA256)
     get(url, tmp_path / "a", sha256=SHA256)
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
 
 
 @pytest.mark.parametrize("sha256", [SHA256, None])
@@ -49,7 +49,7 @@ def test_a_retry_resumes_after_a_broken_connection(site: Site, tmp_path: Path, s
     url = site.serve("a", BODY, cuts=[100_000, 50_000])
     assert get(url, tmp_path / "a", sha256=sha256) == [1.0, 2.0]
     assert (tmp_path / "a").read_bytes() == BODY
-    assert [span for _, span in site.asked] == [None, "bytes=100000-", "bytes=150000-"]
+    assert [span for _, span in site.requests] == [None, "bytes=100000-", "bytes=150000-"]
 
 
 def test_the_next_call_resumes(site: Site, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_the_next_call_resumes(site: Site, tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
     get(url, tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == BODY
-    assert site.asked[-1][1] == "bytes=100000-"
+    assert site.requests[-1][1] == "bytes=100000-"
 
 
 def test_the_next_call_resumes_after_an_interrupt(site: Site, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_next_call_resumes_after_an_interrupt(site: Site, tmp_path: Path) ->
     assert received > 100_000
     get(url, tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == BODY
-    assert site.asked[-1][1] == f"bytes={received}-"
+    assert site.requests[-1][1] == f"bytes={received}-"
 
 
 def test_a_complete_part_is_renamed(site: Site, tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_parts_of_two_versions_are_never_joined(site: Site, tmp_path: Path, obey
 def test_without_a_digest_or_a_version_the_download_restarts(site: Site, tmp_path: Path) -> None:
     get(site.serve("a", BODY, etag=None, cuts=[100_000]), tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == BODY
-    assert [span for _, span in site.asked] == [None, None]
+    assert [span for _, span in site.requests] == [None, None]
 
 
 def test_a_damaged_part_is_replaced(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.part").write_bytes(b"x" * 100_000)
     get(site.serve("a", BODY), tmp_path / "a", sha256=SHA256)
     assert (tmp_path / "a").read_bytes() == BODY
-    assert [span for _, span in site.asked] == ["bytes=100000-", None]
+    assert [span for _, span in site.requests] == ["bytes=100000-", None]
 
 
 def test_a_part_longer_than_the_file_is_replaced(site: Site, tmp_path: Path) -> None:
@@ -129,16 +129,16 @@ def test_a_wrong_digest_is_refused_without_a_retry(site: Site, tmp_path: Path) -
     with pytest.raises(DownloadError, match=f"expected SHA-256 {SHA256}, got [0-9a-f]{{64}}"):
         fetch(url, tmp_path / "a", sha256=SHA256)
     assert list(tmp_path.iterdir()) == []
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
 
 
 def test_server_errors_are_retried_and_a_missing_file_is_not(site: Site, tmp_path: Path) -> None:
     assert get(site.serve("a", BODY, statuses=[500, 503, 429]), tmp_path / "a") == [1.0, 2.0, 4.0]
     assert (tmp_path / "a").read_bytes() == BODY
-    site.asked.clear()
+    site.requests.clear()
     with pytest.raises(DownloadError, match="the server answered 404 Not Found"):
         fetch(f"{site.address}/b", tmp_path / "b")
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
     with pytest.raises(DownloadError, match="503 Service Unavailable"):
         fetch(site.serve("c", BODY, statuses=[503] * 9), tmp_path / "c", sleep=lambda s: None)
 
@@ -235,7 +235,7 @@ def test_the_disk_becomes_full_during_the_download(site: Site, tmp_path: Path, m
     assert not (tmp_path / "a").exists()
     get(url, tmp_path / "a", sha256=SHA256)
     assert (tmp_path / "a").read_bytes() == BODY
-    assert site.asked[-1][1] is not None
+    assert site.requests[-1][1] is not None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -68,7 +68,7 @@ def test_only_the_registered_files_are_unpacked(toy: Dataset, site: Site, tmp_pa
 def test_only_damaged_data_is_downloaded_again(toy: Dataset, site: Site, tmp_path: Path) -> None:
     obtain("toy", tmp_path)
     assert not obtain("toy", tmp_path).fetched
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
     (tmp_path / "toy" / "rgb" / "b.jpg").write_bytes(b"x" * 300)
     (tmp_path / "toy" / "own notes").write_bytes(b"mine")
     assert [state.state for state in verify("toy", tmp_path)] == ["ok", "wrong digest", "ok"]
@@ -112,7 +112,7 @@ def test_an_interrupted_download_resumes(toy: Dataset, site: Site, tmp_path: Pat
     with pytest.raises(DownloadError, match="; 100 bytes are kept"):
         obtain("toy", tmp_path, limits=Limits(attempts=1))
     assert obtain("toy", tmp_path).fetched
-    assert site.asked[-1][1] == "bytes=100-"
+    assert site.requests[-1][1] == "bytes=100-"
     assert in_place(tmp_path) == {f"toy/{name}": data for name, data in FILES.items()}
 
 
@@ -131,7 +131,7 @@ def test_consent_is_required_before_the_download(
     monkeypatch.setitem(DATASETS, "toy", replace(toy, must_agree=True))
     with pytest.raises(DataError, match="consent to the terms"):
         obtain("toy", tmp_path)
-    assert site.asked == []
+    assert site.requests == []
     assert obtain("toy", tmp_path, agree=True).fetched
 
 
