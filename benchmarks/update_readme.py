@@ -1,11 +1,18 @@
-"""Write the README's speed table from the committed results: python benchmarks/update_readme.py"""
+"""Write the speed tables of README.md and docs/benchmarks.md from the committed results.
+
+    python benchmarks/update_readme.py
+
+A table replaces the text between `<!-- speed:NAME -->` and `<!-- /speed:NAME -->`.
+"""
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+ROOT = HERE.parent
 QUESTIONS = {
     "likelihood": "likelihood + gradient",
     "decode": "decode",
@@ -15,41 +22,49 @@ QUESTIONS = {
 PEERS = ("pytorch-crf", "torch-struct", "TorchCRF", "jax", "jax-tree")
 
 
-def table(report: dict) -> str:
-    """How many times longer each peer takes, a row a size and question."""
-    rows = {(r["size"], r["question"], r["peer"]): r for r in report["rows"]}
-    sizes = list(dict.fromkeys(r["size"] for r in report["rows"]))
-    peers = [p for p in PEERS if any(key[2] == p for key in rows)]
+def table(report: dict[str, Any], questions: Iterable[str] = QUESTIONS) -> str:
+    """Milliseconds of equipoise, and how many times longer each peer takes: one row per size and question."""
+    rows = {(row["size"], row["question"], row["peer"]): row for row in report["rows"]}
+    sizes = dict.fromkeys(row["size"] for row in report["rows"])
+    peers = [peer for peer in PEERS if any(key[2] == peer for key in rows)]
     lines = [
         f"| B,L,M | question | equipoise | {' | '.join(peers)} |",
         "| --- | --- " + "| ---: " * (len(peers) + 1) + "|",
     ]
     for size in sizes:
-        for question, name in QUESTIONS.items():
-            cells = [f"{rows[size, question, 'equipoise']['milliseconds']:.2f} ms"]
-            for peer in peers:
-                row = rows.get((size, question, peer))
-                if row is None:
-                    cells.append("")
-                elif row["times_slower"] is None:
-                    cells.append(
-                        row["note"].split(",")[0].removeprefix("needs about ") + " needed"
-                        if "GiB" in row["note"]
-                        else "fails"
-                    )
-                else:
-                    cells.append(f"{row['times_slower']:.{1 if row['times_slower'] < 10 else 0}f}x")
-            lines.append(f"| {size} | {name} | {' | '.join(cells)} |")
+        for question in questions:
+            own = f"{rows[size, question, 'equipoise']['milliseconds']:.2f} ms"
+            cells = [own, *(cell(rows.get((size, question, peer))) for peer in peers)]
+            lines.append(f"| {size} | {QUESTIONS[question]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    times = row["times_slower"]
+    if times is not None:
+        return f"{times:.{1 if times < 10 else 0}f}x"
+    needed = re.match(r"needs about (.*?GiB)", row["note"])
+    return f"{needed[1]} needed" if needed else "fails"
+
+
+def tables() -> dict[Path, dict[str, str]]:
+    """The tables of each page, by name."""
+    cpu, h200 = (json.loads((HERE / "results" / f"{name}-chain.json").read_text()) for name in ("cpu", "h200"))
+    return {
+        ROOT / "README.md": {"cpu-likelihood": table(cpu, ["likelihood"])},
+        ROOT / "docs" / "benchmarks.md": {"cpu": table(cpu), "h200": table(h200)},
+    }
+
+
 def main() -> None:
-    text = README.read_text()
-    for name in ("cpu", "h200"):
-        path = HERE / "results" / f"{name}-chain.json"
-        block = f"<!-- speed:{name} -->\n{table(json.loads(path.read_text()))}\n<!-- /speed:{name} -->"
-        text = re.sub(f"<!-- speed:{name} -->.*?<!-- /speed:{name} -->", block, text, flags=re.DOTALL)
-    README.write_text(text)
+    for page, blocks in tables().items():
+        text = page.read_text()
+        for name, block in blocks.items():
+            begin, end = f"<!-- speed:{name} -->", f"<!-- /speed:{name} -->"
+            text = re.sub(f"{begin}.*?{end}", f"{begin}\n{block}\n{end}", text, flags=re.DOTALL)
+        page.write_text(text)
 
 
 if __name__ == "__main__":
