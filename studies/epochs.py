@@ -14,8 +14,8 @@ from dataclasses import replace
 import torch
 
 from equipoise.energies.gaussian import Embedded
-from equipoise.lab.plan import tables
 from equipoise.lab.recipe import Recipe
+from equipoise.lab.tasks import TASKS, named
 from equipoise.lab.tasks.horses import Horses
 from equipoise.lab.training import train
 
@@ -25,14 +25,14 @@ TIMES = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=tables.BASES)
+    parser.add_argument("task", choices=TASKS)
     parser.add_argument("nets", nargs="+")
     parser.add_argument("--replicas", type=int, nargs="+", default=[1])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")
     options = parser.parse_args()
     for net in options.nets:
-        base = replace(tables.BASES[options.task], net=net, max_epochs=EPOCHS, stop=EPOCHS, plateau=EPOCHS)
+        base = replace(named(options.task).settings.base, net=net, max_epochs=EPOCHS, stop=EPOCHS, plateau=EPOCHS)
         for replicas in options.replicas:
             print(measured(replace(base, learning_rates=(3e-3,)), replicas, options.device, options.precision))
 

@@ -11,16 +11,16 @@ import itertools
 import statistics
 from pathlib import Path
 
-from equipoise.lab.plan import tables
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.run.runner import run
 from equipoise.lab.run.store import Store
+from equipoise.lab.tasks import named
 
 SIZES, SCHEMES, RATES, SEEDS = (50, 100, 200, 300), ("unary", "joint"), (1e-3, 3e-3, 1e-2), range(4)
 
 
 def point(size: int, scheme: str, rate: float) -> list[Recipe]:
-    fixed = tables.BASES["chunking"].to_json()
+    fixed = named("chunking").settings.base.to_json()
     changed = {"net": f"linear-{size}", "scheme": scheme, "learning_rates": [rate]}
     return [Recipe.from_json(fixed | changed | {"seed": seed}) for seed in SEEDS]
 

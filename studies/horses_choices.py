@@ -17,10 +17,11 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from equipoise.lab.plan import paper, tables
+from equipoise.lab.plan import paper
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.run.runner import run
 from equipoise.lab.run.store import Store
+from equipoise.lab.tasks import named
 
 SMALL = ("w4-32", "w8-32", "w12-32", "w16-32", "w16-32+unmirrored")
 NETS = (*SMALL, "w4-64", "w6-64", "w8-64", "w8-64+unmirrored", "w16-64")
@@ -37,7 +38,7 @@ SPREAD = 0.007
 
 
 def point(net: str, scheme: str, rates: tuple[float, ...]) -> list[Recipe]:
-    fixed = tables.BASES["horses"].to_json()
+    fixed = named("horses").settings.base.to_json()
     changed = {"net": net, "scheme": scheme, "learning_rates": list(rates)}
     return [Recipe.from_json(fixed | changed | {"seed": seed}) for seed in SEEDS]
 

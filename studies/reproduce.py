@@ -9,7 +9,7 @@ import argparse
 import time
 from pathlib import Path
 
-from equipoise.lab.run import catalogue, runner
+from equipoise.lab.run import catalogue, choosing, runner
 from equipoise.lab.run.store import Store
 from equipoise.lab.training.replica import Replica
 
@@ -41,7 +41,8 @@ def main() -> None:
             raise KeyboardInterrupt
 
     for name in options.names:
-        recipes = catalogue.recipes(name, options.task, store, anew=True, seeds=range(options.seeds))
+        choices = choosing.choices_from(store.records(), options.task)
+        recipes = catalogue.recipes(name, options.task, store, choices=choices, seeds=range(options.seeds))
         start = time.monotonic()
         count = runner.run(
             recipes,
