@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..recipe import Recipe
+from ..schemes import SCHEMES
 
 Stages = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
@@ -61,13 +62,14 @@ class Settings:
     def recipe(self, objective: str, scheme: str, optimizer: str = "adam", net: str = "default", **more: Any) -> Recipe:
         """The default recipe, as `equipoise train` uses it; `more` are fields of a recipe."""
         divisor = rate_divisor(optimizer, objective)
-        rates = (self.rates[optimizer] / divisor,)
-        if scheme == "stage":
+        rates: tuple[float, ...] = (self.rates[optimizer] / divisor,)
+        phases = SCHEMES[scheme].phases
+        if len(phases) > 1:
             first, *rest = self.stages[optimizer]
             rates = (first, *(rate / divisor for rate in rest))
-        elif scheme == "unary":
+        elif phases == ("unary",):
             rates = (self.stages[optimizer][0],)
-        chosen = {"learning_rates": rates, **self.factors.get(scheme, {})} | more
+        chosen: dict[str, Any] = {"learning_rates": rates, **self.factors.get(scheme, {})} | more
         return replace(self.base, objective=objective, scheme=scheme, optimizer=optimizer, net=net, **chosen)
 
 

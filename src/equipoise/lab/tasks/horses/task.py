@@ -66,24 +66,24 @@ def parse(name: str) -> Net:
     """
     first, *rest = re.sub("^default(?=$|\\+)", DEFAULT, name).split("+")
     found = re.fullmatch(r"w([1-9][0-9]*)-([1-9][0-9]*)(?:-d([1-9]))?", first)
-    said: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in rest:
         option = re.fullmatch(OPTION, part)
         if option is not None and option.lastgroup is not None:
-            said.setdefault(option.lastgroup, option[option.lastgroup])
-    if found is None or len(said) < len(rest):
+            options.setdefault(option.lastgroup, option[option.lastgroup])
+    if found is None or len(options) < len(rest):
         forms = "+raw, +checked, +normalized, +share0.9, +learned, +ridge100, +unmirrored"
         raise ValueError(f"horses has the nets default, wN-S and wN-S-dK, each also with {forms}, got {name!r}")
     net = Net(
         *(int(found[1]), int(found[2]), int(found[3] or 4)),
-        said.get("definite", "bounded"),
-        float(said.get("share", 0.5)),
-        "learned" in said,
-        float(said.get("ridge", 1.0)),
-        "unmirrored" not in said,
+        options.get("definite", "bounded"),
+        float(options.get("share", 0.5)),
+        "learned" in options,
+        float(options.get("ridge", 1.0)),
+        "unmirrored" not in options,
     )
     if net.size % 2**net.depth:
-        raise ValueError(f"a side of {net.size} pixels cannot be halved {net.depth} times, as {name!r} wants")
+        raise ValueError(f"a side of {net.size} pixels cannot be halved {net.depth} times, got {name!r}")
     if not 0 < net.share < 1 or not net.ridge > 0:
         raise ValueError(f"share must be above 0 and below 1, and ridge positive, got {name!r}")
     return net
@@ -112,7 +112,7 @@ class Horses:
         self.wanted, self.device, self.data_dir = parse(net), torch.device(device), data_dir
         width, self.size, depth = self.wanted[:3]
         self.energy = GaussianEnergy(self.wanted.definite, self.wanted.ridge)
-        self.nets = {"unary": UNet(width, depth, LABELS), "pairwise": UNet(width, depth)}
+        self.parts = {"unary": UNet(width, depth, LABELS), "pairwise": UNet(width, depth)}
         self.at_once = max(1, NUMBERS_AT_ONCE // (width * self.size**2))
         self.replicas_at_once = max(1, NUMBERS_IN_TRAINING // (width * self.size**2))
 
@@ -146,7 +146,7 @@ class Horses:
 
     def init(self, generator: torch.Generator) -> Parameters:
         drawn: Parameters = {}
-        for part, net in self.nets.items():
+        for part, net in self.parts.items():
             drawn |= {f"{part}.{name}": x for name, x in net.init(generator).items()}
             drawn |= {f"statistics.{part}.{name}": x for name, x in net.statistics().items()}
         if self.wanted.learned:
@@ -183,7 +183,7 @@ class Horses:
             for prefix in (f"{part}.", f"statistics.{part}.")
         )
         moves = (batch.weights.sum(-1) > 0).to(torch.get_default_dtype()) if batch.learning else None
-        return self.nets[part](net, statistics, batch.inputs, moves)
+        return self.parts[part](net, statistics, batch.inputs, moves)
 
     def scores(self, predictions: Tensor, batch: Batch) -> Tensor:
         return with_count(iou(predictions > 0, batch.labels > 0))
