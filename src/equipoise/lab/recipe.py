@@ -1,4 +1,4 @@
-"""A recipe says everything that decides how one model is trained; the same recipe gives the same model."""
+"""A recipe has every setting of one training run; the same recipe gives the same model."""
 
 import dataclasses
 import json
@@ -25,37 +25,37 @@ class Recipe:
 
     task: str
     net: str = "default"
-    """Which of the task's nets; "default" is the paper's."""
+    """The net, by its name in the task; "default" is the paper's."""
     objective: str = "marginal"
     scheme: str = "joint"
     optimizer: str = "adam"
     learning_rates: tuple[float, ...] = (3e-3,)
-    """One; or three, for the three stages of `stage`."""
+    """One per phase: three for `stage`, one for every other scheme."""
     momentum: float = 0.9
-    """Of sgd."""
+    """The momentum of sgd."""
     weight_decay: float = 0.0
-    """Decoupled, of all parameters but the scales of learned: each step takes this share, times the rate, off them."""
+    """Decoupled: each step multiplies all parameters except the scales of learned by 1 - rate * weight_decay."""
     batch_size: int = 32
     alpha: float = 1.0
-    """The factor of joint, offline, offline_reg and temperature; online starts with it."""
+    """The factor of joint, offline, offline_reg and temperature, and the initial factor of online."""
     weight: float = 0.1
-    """Of offline_reg's penalty."""
+    """The weight of the penalty of offline_reg."""
     normalize: bool = False
-    """Whether temperature divides by the norms first."""
+    """Whether temperature first divides both parts by their norms."""
     subset: int = 500
-    """How many training examples online looks at."""
+    """The number of training examples on which online searches alpha."""
     speed: float = 10.0
     """How many times faster than other parameters the scales of learned move."""
     start: float = 1.0
-    """What the scales of learned start from."""
+    """The initial value of the scales of learned."""
     plateau: int = 3
     """Epochs without a gain on validation after which the learning rate is divided by 10."""
     stop: int = 7
     """Epochs without a gain after which training, or the stage, ends."""
     threshold: float = 1e-3
-    """What counts as a gain."""
+    """The validation metric must rise by more than this to count as a gain."""
     max_epochs: int = 100
-    """At most so many; of each stage."""
+    """The maximum number of epochs of each stage."""
     seed: int = 0
     fold: int = 0
 
@@ -75,7 +75,7 @@ class Recipe:
 
     @property
     def factor(self) -> float:
-        """alpha, or 1 for the schemes that have none."""
+        """alpha, or 1 for schemes without a factor."""
         return self.alpha if SCHEMES[self.scheme].factor else 1.0
 
     def to_json(self) -> dict[str, Any]:
@@ -85,10 +85,10 @@ class Recipe:
     def from_json(fields: dict[str, Any]) -> "Recipe":
         unknown = set(fields) - {field.name for field in dataclasses.fields(Recipe)}
         if unknown:
-            raise ValueError(f"a recipe has no {', '.join(sorted(unknown))}")
+            raise ValueError(f"a recipe has no fields named {', '.join(sorted(unknown))}")
         return Recipe(**(fields | {"learning_rates": tuple(fields["learning_rates"])}))
 
     @property
     def key(self) -> str:
-        """The recipe as one line of text: what a run is known by."""
+        """The recipe as one line of JSON, which identifies a run."""
         return json.dumps(self.to_json(), sort_keys=True)

@@ -111,7 +111,7 @@ def test_what_is_wrong_is_said_in_one_line(
         (("predict", model, tmp_path / "none.txt"), f"{tmp_path / 'none.txt'} cannot be read: [Errno 2] No such file"),
         (("predict", model, "--marginals"), "a model of chunking without a file is tested, and takes no --marginals"),
         (("predict", model, bad, "--fold", 1), "a model of chunking that tags a file takes no --fold"),
-        (("train", "chunking", "--fold", 1), "chunking has test fold 0 alone, got 1"),
+        (("train", "chunking", "--fold", 1), "chunking has only test fold 0, got 1"),
         (("train", "chunking", "--net", "gru"), "chunking has the nets default, linear-N and bilstm"),
         (("train", "chunking", "--net", "default+senna"), "senna/words.lst is missing (and 1 more): get it with"),
         (

@@ -1,4 +1,4 @@
-"""`equipoise bench`: speed and error beside every peer, in one run."""
+"""`equipoise bench`: speed and error compared with other libraries, in one run."""
 
 import json
 from pathlib import Path
@@ -23,13 +23,13 @@ def bench(
     against: tuple[str, ...] = (),
     json_to: Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")] = None,
 ) -> None:
-    """Measure speed and error beside every peer that is installed, all in one run.
+    """Measure speed and error, and those of every other library that is installed, in one run.
 
     Args:
         what: What to measure.
-        device: Where.
-        seconds: How long each peer may take for one question at one size.
-        against: Only these peers of the chain, as pytorch-crf; all that are installed if none are named.
+        device: Device.
+        seconds: Time for each library, operation and size.
+        against: Libraries to compare the chain with, for example pytorch-crf; by default all that are installed.
         json_to: Also write the report to this file.
     """
     console = Console()
@@ -51,10 +51,10 @@ def bench(
     console.print(_table(report))
     if report.busy:
         console.print(
-            f"The machine was busy (load {report.load_before:.1f} at the start): run it again when it is quiet."
+            f"The machine was busy (load {report.load_before:.1f} at the start): run it again when it is idle."
         )
     if report.slowed > 0.1:
-        console.print(f"Others slowed the machine down for {report.slowed:.0%} of the time, which does not count.")
+        console.print(f"Other processes slowed {report.slowed:.0%} of the time; those calls are excluded.")
 
 
 def _table(report: chain_bench.Report | gaussian_bench.Report) -> Table:
@@ -78,15 +78,15 @@ def _table(report: chain_bench.Report | gaussian_bench.Report) -> Table:
 
 
 def _training(console: Console, device: str, json_to: Path | None) -> None:
-    """Replica-epochs a second of the engine; no peer trains replicas side by side, so the floor stands beside it."""
+    """Replica-epochs per second, next to the limit of the hardware: there is no other library to compare with."""
     sizes = (72, 360) if device == "cuda" else (1, 4)
     with console.status(f"training OCR on {device}"):
         found = training_bench.report(device, sizes, epochs=4 if device == "cuda" else 2)
     if json_to is not None:
         json_to.parent.mkdir(parents=True, exist_ok=True)
         json_to.write_text(json.dumps(found.to_json(), indent=1) + "\n")
-    table = Table(title=f"{found.device}, torch {found.torch}: replica-epochs a second")
-    for heading in ("replicas", "precision", "objective", "a second", "H200 floor", "test %"):
+    table = Table(title=f"{found.device}, torch {found.torch}: replica-epochs per second")
+    for heading in ("replicas", "precision", "objective", "per second", "H200 floor", "test %"):
         table.add_column(heading, justify="left" if heading in ("precision", "objective") else "right")
     for row in found.rows:
         figures = f"{row.per_second:.1f}", f"{row.floor_per_second:.0f}", f"{100 * row.test:.1f}"

@@ -1,4 +1,4 @@
-"""Types of command-line options whose values come from registries: schemes, objectives, optimizers, devices."""
+"""Types of command-line options whose values come from registries: tasks, schemes, objectives, optimizers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -7,16 +7,27 @@ import tyro
 
 from ..recipe import OBJECTIVES, OPTIMIZERS
 from ..schemes import SCHEMES
+from ..tasks import TASKS
 
 if TYPE_CHECKING:
     Scheme = str
     Objective = str
     Optimizer = str
 else:
-    Scheme = tyro.extras.literal_type_from_choices(list(SCHEMES))
+    Scheme = Annotated[
+        tyro.extras.literal_type_from_choices(list(SCHEMES)),
+        tyro.conf.arg(help="Training scheme:\n" + "\n".join(f"{name}: {one.text}." for name, one in SCHEMES.items())),
+    ]
     Objective = tyro.extras.literal_type_from_choices(list(OBJECTIVES))
     Optimizer = tyro.extras.literal_type_from_choices(list(OPTIMIZERS))
 
+Task = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(
+        metavar="TASK", help=f"Task: {', '.join(f'{name} ({one.title.lower()})' for name, one in TASKS.items())}."
+    ),
+]
 Device = Literal["cpu", "cuda"]
 Json = Annotated[bool, tyro.conf.arg(name="json")]
 Source = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE|FOLDER]")]

@@ -1,6 +1,6 @@
 """The commands `equipoise data list | download | verify`.
 
-They end with 0 if all is well, 1 if something failed or is wrong, 2 if they were called wrongly, 130 after Ctrl-C.
+Exit codes: 0 success, 1 a failed download or a wrong file, 2 usage, 130 interrupted.
 """
 
 import json
@@ -30,17 +30,17 @@ Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="
 
 @data.command(name="list")
 def data_list(data_dir: Path | None = None, as_json: Json = False) -> None:
-    """What data sets there are, from where and on what terms, and which are in the data folder.
+    """List the data sets: source, terms of use, and which files are in the data folder.
 
     Args:
-        data_dir: The data folder; else EQUIPOISE_DATA, else the user's own.
-        as_json: Print JSON.
+        data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
+        as_json: Print the result as JSON.
     """
     if as_json:
         return _print_json({"folder": str(data_folder(data_dir)), "datasets": [_entry(d, data_dir) for d in _all()]})
     console = Console()
     console.print(f"Data folder: {data_folder(data_dir)}", highlight=False, soft_wrap=True)
-    table = Table("name", "here", "what, from where, on what terms", show_lines=True)
+    table = Table("name", "present", "content, source, terms of use", show_lines=True)
     for each in _all():
         about = Text(f"{each.title}\n{each.page}\nterms: {each.terms}", overflow="fold")
         table.add_row(each.name, _here(each, data_dir), about)
@@ -59,14 +59,14 @@ def data_download(
 ) -> None:
     """Download data sets from their publishers, check them and unpack them.
 
-    Ctrl-C keeps what has come; the same command goes on from there.
+    After Ctrl-C, the same command continues the download.
 
     Args:
-        names: Which ones: conll2000, glove, senna, horses (ocr is inside the package), or all.
-        data_dir: The data folder; else EQUIPOISE_DATA, else the user's own.
-        agree: You have read the terms of the publishers who ask for consent, and agree (senna).
-        keep_mismatched: Keep files that are not the known ones, as when a publisher has changed them.
-        as_json: Print JSON.
+        names: Data sets: conll2000, glove, senna, horses, or all. The data of ocr is in the package.
+        data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
+        agree: Confirm that you have read and accept the terms of publishers that require it (senna).
+        keep_mismatched: Keep files whose checksum differs, for example because the publisher has changed them.
+        as_json: Print the result as JSON.
     """
     wanted = _named(names, [each.name for each in _all() if not each.packaged and (agree or not each.must_agree)])
     done: list[Obtained] = []
@@ -78,30 +78,30 @@ def data_download(
                 report = _reporter(progress, each.name)
                 done.append(obtain(each.name, data_dir, agree=agree, keep_mismatched=keep_mismatched, progress=report))
             except DataError as failure:
-                failed[each.name] = f"{failure}" + "; if you do, say --agree" * (each.must_agree and not agree)
+                failed[each.name] = f"{failure}" + "; to accept them, add --agree" * (each.must_agree and not agree)
             except KeyboardInterrupt:
                 progress.stop()
-                _say(err, f"Stopped. What has come of {each.name} is kept: the same command goes on from there.")
+                _print_line(err, f"Interrupted. The same command continues the download of {each.name}.")
                 sys.exit(130)
     if as_json:
         _print_json({"obtained": [_outcome(each) for each in done], "failed": failed})
     else:
         for each_done in done:
-            _tell(Console(), each_done)
+            _print_outcome(Console(), each_done)
     for failure_line in failed.values():
-        _say(err, failure_line)
+        _print_line(err, failure_line)
     if failed:
         sys.exit(1)
 
 
 @data.command(name="verify")
 def data_verify(names: Names = (), /, data_dir: Path | None = None, as_json: Json = False) -> None:
-    """Check the files in the data folder against the digests known.
+    """Check the files in the data folder against known checksums.
 
     Args:
-        names: Which data sets; if none is named, those of which something is there.
-        data_dir: The data folder; else EQUIPOISE_DATA, else the user's own.
-        as_json: Print JSON.
+        names: Data sets; by default those with at least one file in the data folder.
+        data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
+        as_json: Print the result as JSON.
     """
     here = [each.name for each in _all() if each.packaged or present(each.name, data_dir).found]
     states = {each.name: verify(each.name, data_dir) for each in (_named(names, here) if names else map(dataset, here))}
@@ -110,10 +110,10 @@ def data_verify(names: Names = (), /, data_dir: Path | None = None, as_json: Jso
     else:
         console = Console()
         for name, each in states.items():
-            _say(console, f"{name}: {_summary(each)}")
+            _print_line(console, f"{name}: {_summary(each)}")
             for state in each:
                 if state.state != "ok":
-                    _say(console, f"  {state.path}: {state.state}{', ' * bool(state.detail)}{state.detail}")
+                    _print_line(console, f"  {state.path}: {state.state}{', ' * bool(state.detail)}{state.detail}")
     if not all(state.right for each in states.values() for state in each):
         sys.exit(1)
 
@@ -123,14 +123,14 @@ def _all() -> list[Dataset]:
 
 
 def _named(names: tuple[str, ...], everything: list[str]) -> list[Dataset]:
-    """The data sets named, or the end with status 2."""
+    """The data sets with these names; exits with 2 for an unknown name."""
     if not names:
-        _say(Console(stderr=True), f"name at least one data set, or all: {', '.join(DATASETS)}")
+        _print_line(Console(stderr=True), f"name at least one data set, or all: {', '.join(DATASETS)}")
         sys.exit(2)
     try:
         return [dataset(name) for name in (everything if "all" in names else dict.fromkeys(names))]
     except UnknownDatasetError as failure:
-        _say(Console(stderr=True), str(failure))
+        _print_line(Console(stderr=True), str(failure))
         sys.exit(2)
 
 
@@ -163,16 +163,18 @@ def _summary(states: list[FileState]) -> str:
     counts = {state.state: 0 for state in states}
     for state in states:
         counts[state.state] += 1
-    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing there"
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "no files"
 
 
-def _tell(console: Console, each: Obtained) -> None:
-    _say(console, f"{each.name}: {'downloaded' if each.fetched else 'was there already'}, {_summary(list(each.files))}")
+def _print_outcome(console: Console, each: Obtained) -> None:
+    _print_line(
+        console, f"{each.name}: {'downloaded' if each.fetched else 'already present'}, {_summary(list(each.files))}"
+    )
     for note in each.notes:
-        _say(console, f"  {note}")
+        _print_line(console, f"  {note}")
 
 
-def _say(console: Console, line: str) -> None:
+def _print_line(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -186,7 +188,7 @@ def _bars(console: Console) -> Progress:
 
 
 def _reporter(progress: Progress, name: str) -> Callable[[str, int, int | None], None]:
-    """One bar for each thing that is done for a data set."""
+    """A function that shows one progress bar for each step of a data set."""
     bars: dict[str, Any] = {}
 
     def report(what: str, done: int, total: int | None) -> None:

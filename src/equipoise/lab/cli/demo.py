@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from ..demo import experiment as experiment
+from ..demo import experiment
 from ..demo import page as demo_page
 from .progress import training
 

@@ -4,7 +4,7 @@ import difflib
 import json
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -26,7 +26,7 @@ CHOICES, NOTES = "choices.json", "notes"
 
 
 def reproduce(
-    what: tyro.conf.Positional[str],
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
     /,
     *,
     task: str = "ocr",
@@ -40,12 +40,12 @@ def reproduce(
     store: Path = STORE,
     plan: bool = False,
 ) -> None:
-    """Run the recipes of a table or figure that the store does not have yet. It can be stopped and continued any time.
+    """Run the missing runs of a table or figure. The command can be interrupted, and continues when called again.
 
     Args:
-        what: Name: table1, unary, main, sgd, temperature, figure1a, figure1b, figure1c, rates, online; bilstm of
-            chunking, best of horses; tuning-adam, then finals-adam, to choose hyperparameters again, the same with sgd;
-            or all.
+        what: Table or figure: unary, main, sgd, temperature, rates or online of any task; table1, figure1a, figure1b or
+            figure1c of ocr; bilstm of chunking; best of horses. Or a round of tuning: tuning-adam, then finals-adam;
+            tuning-sgd, then finals-sgd. Or all.
         task: Task.
         seeds: Number of seeds; the paper has 8.
         folds: Number of test folds; all by default.

@@ -1,4 +1,4 @@
-"""`equipoise predict`: apply a trained model. What a model of each task predicts is said by the task."""
+"""`equipoise predict`: apply a trained model. Each task implements its own prediction."""
 
 import json
 import sys

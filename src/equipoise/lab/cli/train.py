@@ -8,19 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 
 from ..tasks import Parameters, named
 from ..training import BalanceMonitor, Model, Run
 from ..training import train as train_recipes
 from ..training.replica import Replica
-from .choices import Device, Json, Objective, Optimizer, Scheme
+from .choices import Device, Json, Objective, Optimizer, Scheme, Task
 from .progress import training
 
 
 def train(
-    task: tyro.conf.Positional[str],
+    task: Task,
     /,
     *,
     scheme: Scheme = "learned",
@@ -41,20 +40,21 @@ def train(
 ) -> None:
     """Train one model and write it to a file.
 
-    Options that are not given have the defaults of the task. The data of ocr is in the package; `equipoise data`
-    downloads the data of other tasks. For chunking, precision, recall and F1 on the test part are printed, overall and
-    for each type of chunk.
+    Options without a default below use that of the task. The data of ocr is in the package; `equipoise data download`
+    gets the data of other tasks. The command prints the metric on the test examples; for chunking also precision,
+    recall and F1 of each type of chunk.
 
     Args:
-        task: Task: ocr (handwritten words), chunking (phrases of a sentence) or horses (segmentation of pictures).
+        task: Task.
         scheme: Training scheme.
-        objective: Loss.
+        objective: Loss: cross-entropy of the marginals, structured SVM, log-likelihood, or cross-entropy of mean field.
         optimizer: Optimizer.
-        learning_rates: Learning rate; three for the scheme stage.
-        alpha: Factor of the unary part, or its ratio to the pairwise part for offline_reg.
+        learning_rates: Learning rate; for stage, one per stage.
+        alpha: Factor of the unary part; for temperature of both parts; for offline_reg the target ratio of the parts.
         weight: Weight of the penalty of offline_reg.
-        net: Net of the task; an unknown name lists those available.
-        seed: Seed of the initial values and the order of examples; for chunking also of the validation part.
+        net: Net; an unknown name prints the nets of the task.
+        seed: Seed of the initial values and the order of examples; for chunking also of the
+            validation part, and for horses of the folds.
         fold: Test fold.
         epochs: Maximum number of epochs of each stage.
         device: Device.

@@ -1,4 +1,4 @@
-"""The paper's experiment in minutes: one fold of handwriting, seven schemes, and the ratio that explains them."""
+"""The paper's experiment in a few minutes: one fold of handwriting, seven schemes, and the ratio of the two parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,9 +38,9 @@ class Outcome:
     runs: dict[str, Run]
     verdicts: dict[str, Verdict]
     transitions: list[list[float]]
-    """Of the learned model."""
+    """The transition scores of the learned model."""
     words: list[Word]
-    """The words in which its CRF repaired most letters."""
+    """The words in which its CRF repaired the most letters."""
     counts: dict[str, int]
     """Letters in the test fold: all, and those that the CRF repaired or spoilt."""
 

@@ -1,4 +1,4 @@
-"""What the demo found, as one HTML file that needs nothing else."""
+"""The results of the demo as one self-contained HTML file."""
 
 from html import escape
 from string import ascii_lowercase
@@ -35,23 +35,23 @@ def page(outcome: Outcome) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>equipoise: seven ways to train a CRF</title><style>{STYLE}</style></head><body>
 <h1>Seven ways to train the same model</h1>
-<p>A small net reads handwritten letters one by one. A CRF on top knows which letters follow each other. Both can be
-learned at once (joint), one after the other (stage), or at once with the two parts kept in balance (online, offline,
-offline_reg, learned). Everything below was trained just now, on one fold of the data, for a few epochs.</p>
+<p>A small net reads handwritten letters one by one (unary). A CRF on top of it scores which letters follow each other.
+Net and CRF can be trained together (joint), one after the other (stage), or together with their scores kept in balance
+(online, offline, offline_reg, learned). All models were trained just now on one fold, for a few epochs.</p>
 <div class="wide">{_table(outcome)}</div>
 <h2>The ratio that explains it</h2>
-<p>How loud the net's scores are beside the CRF's transition scores, after each epoch. Where the ratio is high, the
-transitions are hardly heard.</p>
-<figure>{svg.curves(ratios, x="epoch (the stages of stage one after the other)", y="unary / pairwise")}</figure>
-<h2>What the CRF repaired</h2>
-<p>Of {counts["letters"]} letters of words never trained on, the CRF of the learned model is right on
-{counts["repaired"]} that the net alone misreads, and wrong on {counts["spoilt"]} that it reads well. The words with
-most repairs; below each letter what the net alone read, and what it is.</p>
+<p>The size of the net's scores divided by the size of the CRF's transition scores, after each epoch. Where this ratio
+is high, the transitions have almost no influence.</p>
+<figure>{svg.curves(ratios, x="epoch (for stage, of all three stages)", y="unary / pairwise")}</figure>
+<h2>Letters that the CRF repaired</h2>
+<p>The test words have {counts["letters"]} letters. The CRF of the learned model reads {counts["repaired"]} letters
+right that the net alone reads wrong, and {counts["spoilt"]} letters wrong that the net alone reads right. These are the
+words with the most repaired letters. Below each letter: the reading of the net alone, then the true letter.</p>
 <div class="words">{"".join(_word(word) for word in outcome.words)}</div>
-<h2>What it learned about English</h2>
-<p>Scores of a letter (row) followed by another (column): blue is favoured, orange is avoided.</p>
+<h2>The learned transitions</h2>
+<p>The score of each letter (row) followed by another (column). Blue pairs are favoured, orange pairs are avoided.</p>
 <figure class="heat">{svg.heatmap(outcome.transitions, ascii_lowercase)}</figure>
-<p class="note">Letters: R. Kassel, B. Taskar. Each word's first letter was removed by the publisher.</p>
+<p class="note">Data: R. Kassel, B. Taskar. The publisher removed the first letter of each word.</p>
 </body></html>
 """
 
@@ -59,13 +59,12 @@ most repairs; below each letter what the net alone read, and what it is.</p>
 def _table(outcome: Outcome) -> str:
     rows = []
     for scheme, run in outcome.runs.items():
-        said = outcome.verdicts.get(scheme)
-        what = "no pairwise part" if scheme == "unary" else str(said) if said else str(run.failed)
+        balance = "no pairwise part" if scheme == "unary" else str(outcome.verdicts.get(scheme) or run.failed)
         ratio = "" if scheme == "unary" else f"{run.ratio:.2f}"
         figures = (
             f"<td>{100 * run.test:.1f}</td><td>{100 * run.train:.1f}</td><td>{ratio}</td><td>{run.seconds:.0f}</td>"
         )
-        rows.append(f"<tr><td>{scheme}</td>{figures}<td>{escape(what)}</td></tr>")
+        rows.append(f"<tr><td>{scheme}</td>{figures}<td>{escape(balance)}</td></tr>")
     head = "<tr><th>scheme</th><th>test %</th><th>train %</th><th>ratio</th><th>seconds</th><th>balance</th></tr>"
     return f"<table>{head}{''.join(rows)}</table>"
 
@@ -74,6 +73,6 @@ def _word(word: Word) -> str:
     cells = []
     for pixels, truth, unary, repaired in zip(word.pixels, word.truth, word.unary, word.repaired, strict=True):
         read = f'<span class="wrong">{unary}</span>' if unary != truth else unary
-        became = f'<span class="right">{truth}</span>' if repaired else truth
-        cells.append(f"<div>{svg.letter(pixels)}<br>{read}<br>{became}</div>")
+        correct = f'<span class="right">{truth}</span>' if repaired else truth
+        cells.append(f"<div>{svg.letter(pixels)}<br>{read}<br>{correct}</div>")
     return f'<div class="word">{"".join(cells)}</div>'

@@ -1,11 +1,11 @@
-"""Small pictures as SVG text, for pages that must stand alone: curves, a heat map, a letter."""
+"""Curves, a heat map and letters as SVG, for self-contained HTML pages."""
 
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888")
-"""Told apart also by people who see fewer colours (Okabe and Ito)."""
+"""A palette for colour-blind readers (Okabe and Ito)."""
 
 
 def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic: bool = True) -> str:
@@ -37,7 +37,7 @@ def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic
     for number, (name, line) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         points = " ".join("{:.1f},{:.1f}".format(*place(step, value)) for step, value in enumerate(line) if value > 0)
-        dashes = ' stroke-dasharray="6 6"' if points in drawn else ""  # so that the one below is seen
+        dashes = ' stroke-dasharray="6 6"' if points in drawn else ""  # so that the curve below stays visible
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{points}"/>')
         drawn.append(points)
         down = 20 + 20 * number
@@ -48,7 +48,7 @@ def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic
 
 
 def heatmap(matrix: Sequence[Sequence[float]], names: Sequence[str]) -> str:
-    """A square of scores: blue for what is favoured, orange for what is not.
+    """A square of scores: blue where positive, orange where negative.
 
     >>> heatmap([[1.0, -1.0], [0.0, 2.0]], "ab").count("<rect")
     4
@@ -71,7 +71,7 @@ def heatmap(matrix: Sequence[Sequence[float]], names: Sequence[str]) -> str:
 
 
 def letter(pixels: Sequence[Sequence[int]], scale: int = 3) -> str:
-    """A letter of ink and paper, as drawn.
+    """The pixels of a letter.
 
     >>> letter([[0, 1], [1, 0]]).count("M")
     2

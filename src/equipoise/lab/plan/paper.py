@@ -60,7 +60,7 @@ BILSTM = {
     for objective, pair in (("marginal", (94.7, 94.9)), ("margin", (94.6, 94.8)), ("likelihood", (94.7, 94.8)))
     for scheme, value in zip(("stage", "joint"), pair, strict=True)
 }
-"""Chunking with the word-level BiLSTM, where joint training works as it is."""
+"""Chunking with the word-level BiLSTM, where joint training works without scaling."""
 
 BEST_ALPHA = 0.25
 """Figure 1a: where joint training on OCR matches stage training."""

@@ -119,7 +119,7 @@ def temperature(task: str, known: dict[str, Any] | None = None, **which: Any) ->
 
 
 def recurrent(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
-    """§6.1: with a BiLSTM over the sentence, joint training works without repair."""
+    """§6.1: with a BiLSTM over the sentence, joint training works without scaling."""
     cells = {}
     for objective in EXACT:
         for scheme in ("stage", "joint"):
@@ -129,7 +129,7 @@ def recurrent(task: str, known: dict[str, Any] | None = None, **which: Any) -> T
 
 
 def best_net(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
-    """A larger net than the paper's, with the choices for the smaller one: is there still something to repair?"""
+    """A larger net than the paper's, with the hyperparameters that were chosen for the smaller one."""
     columns = ("unary", "stage", "joint", "offline", "learned")
     cells = {}
     for scheme in columns:

@@ -60,9 +60,9 @@ def choices_from(
             if not best:
                 continue
             first, final, _ = named(one).settings.rounds
-            rounds = final if all(_of(point, final, done) for point in best) else first
-            choice = choose(best, [kept for point in best for kept in _of(point, rounds, done)])
-            every = choose(points, [kept for point in points for kept in _of(point, first, done)])
+            rounds = final if all(_of_round(point, final, done) for point in best) else first
+            choice = choose(best, [kept for point in best for kept in _of_round(point, rounds, done)])
+            every = choose(points, [kept for point in points for kept in _of_round(point, first, done)])
             if choice is not None and every is not None:
                 found[setting.key] = choice | {"tried": len(points), "worst": every["worst"]}
     return found
@@ -75,32 +75,32 @@ def _finalists(setting: grids.Setting, done: Mapping[Recipe, Record]) -> list[Re
     """
     first, final, finalists = named(setting.task).settings.rounds
     points = grids.grid(setting)
-    means = {point: mean_valid(runs) for point in points if (runs := _of(point, first, done))}
+    means = {point: mean_valid(runs) for point in points if (runs := _of_round(point, first, done))}
     if len(means) < len(points):
         return []
     least = DIVERGED * max(means.values())
-    diverged = [point for point in means if any(not kept.valid >= least for kept in _every(point, done))]
-    tested = [point for point in diverged if len(_every(point, done)) > len(tables.runs(point, **final))]
+    diverged = [point for point in means if any(not kept.valid >= least for kept in _all_records(point, done))]
+    tested = [point for point in diverged if len(_all_records(point, done)) > len(tables.runs(point, **final))]
     unstable = [rates for rates, count in Counter(point.learning_rates for point in tested).items() if count > 1]
     sound = [point for point in means if point not in diverged and point.learning_rates not in unstable]
     if not sound:
-        return [max(means, key=lambda point: mean_valid(_every(point, done)))]
+        return [max(means, key=lambda point: mean_valid(_all_records(point, done)))]
     return sorted(sound, key=lambda point: -means[point])[:finalists]
 
 
-def _every(point: Recipe, done: Mapping[Recipe, Record]) -> list[Record]:
+def _all_records(point: Recipe, done: Mapping[Recipe, Record]) -> list[Record]:
     """All of the point's records."""
     return [done[recipe] for recipe in tables.runs(point) if recipe in done]
 
 
-def _of(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Recipe, Record]) -> list[Record]:
+def _of_round(point: Recipe, rounds: Mapping[str, tuple[int, ...]], done: Mapping[Recipe, Record]) -> list[Record]:
     """The records of a point in a round; empty if some are missing."""
     wanted = tables.runs(point, **rounds)
     return [done[recipe] for recipe in wanted] if all(recipe in done for recipe in wanted) else []
 
 
 def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any] | None:
-    """The best point by mean validation over the records there are of it, and how all did; None without records."""
+    """The point with the best mean validation metric over its records, with statistics; None without records."""
     results: dict[Recipe, list[Record]] = {}
     wanted = {_ignoring_seed_and_fold(point) for point in points}
     for kept in records:
@@ -120,7 +120,7 @@ def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any
 
 
 def mean_valid(records: Sequence[Record]) -> float:
-    """What a point is judged by; a failed run counts as 0."""
+    """The mean validation metric of a point; a failed run counts as 0."""
     return statistics.mean(kept.valid if kept.failed is None else 0.0 for kept in records)
 
 

@@ -37,8 +37,8 @@ def load(name: str, net: str = "default", device: torch.device | str = "cpu") ->
     >>> load("ocr").metric
     'accuracy'
     """
-    made: Task = named(name)(net, torch.device(device))
-    return made
+    task: Task = named(name)(net, torch.device(device))
+    return task
 
 
 __all__ = ["TASKS", "Batch", "Parameters", "Split", "Task", "load", "named"]

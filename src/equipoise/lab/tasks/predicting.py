@@ -15,7 +15,7 @@ from .task import Batch
 
 
 class Predictor(Protocol):
-    """What tasks use of `training.Model`."""
+    """The part of `training.Model` that tasks use."""
 
     recipe: Recipe
     task: Any
@@ -54,7 +54,7 @@ class Request:
                 raise ValueError(f"{what} takes no {name}")
 
 
-def test_examples(model: Predictor, request: Request) -> tuple[int, Tensor]:
+def examples_of_test_fold(model: Predictor, request: Request) -> tuple[int, Tensor]:
     """The test fold asked for, the model's own by default, and its examples."""
     fold = model.recipe.fold if request.fold is None else request.fold
     return fold, model.task.split(fold, model.recipe.seed).test

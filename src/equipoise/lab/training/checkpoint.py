@@ -19,11 +19,11 @@ FORMAT = "equipoise training 1"
 
 @dataclass
 class Progress:
-    """The progress of training some recipes; all numbers are those of the recipes."""
+    """The progress of training some recipes. Replicas are numbered by the position of their recipe."""
 
     replicas: list[Replica]
     kept: dict[int, Parameters] = field(default_factory=dict)
-    """The best parameters of the last phase of a replica, without the dimension of replicas."""
+    """The best parameters of the last phase of each replica, without the dimension of replicas."""
     runs: dict[int, Run] = field(default_factory=dict)
     members: list[int] = field(default_factory=list)
     """The replicas in the current stack, in order."""

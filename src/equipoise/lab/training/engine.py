@@ -67,7 +67,7 @@ def train(
     >>> (run,) = train([Recipe("ocr", scheme="learned", max_epochs=14)])  # doctest: +SKIP
     >>> run.test, run.ratio, len(run.history)  # doctest: +SKIP
     """
-    with _products(precision):
+    with _matmul_precision(precision):
         return _Trainer(
             list(recipes),
             torch.device(device),
@@ -120,7 +120,7 @@ class _Trainer:
             self.splits[key] = self.task(recipe).split(recipe.fold, recipe.seed)
         return self.splits[key]
 
-    def _size(self, recipe: Recipe) -> int:
+    def _max_replicas(self, recipe: Recipe) -> int:
         return min(self.stack_size, self.task(recipe).replicas_at_once)
 
     def _train(self, group: list[int], depth: int) -> None:
@@ -130,7 +130,7 @@ class _Trainer:
         members = [i for i in progress.members if i in group and progress.replicas[i].depth == depth]
         stack = self._stack(members, progress.stack) if members else None
         waiting = [i for i in group if i not in members and progress.replicas[i].depth == depth]
-        room = self._size(self.recipes[group[0]])
+        room = self._max_replicas(self.recipes[group[0]])
         while waiting or stack is not None:
             if waiting and len(members) < room:
                 new, waiting = waiting[: room - len(members)], waiting[room - len(members) :]
@@ -144,7 +144,7 @@ class _Trainer:
                 if self.watch is not None:
                     self.watch(progress.replicas)
             left = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
-            self._leave(stack, members)
+            self._advance_finished(stack, members)
             stack, members = (stack.take(left) if left else None), [members[place] for place in left]
             progress.members, progress.stack = members, {} if stack is None else stack.tensors()
             self._test()
@@ -167,7 +167,7 @@ class _Trainer:
         recipe = replicas[0].recipe
         each = [self.progress.kept.get(i) or self._start(self.progress.replicas[i]) for i in members]
         optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
-        stack = Stack(self.task(recipe), optimizer, replicas, _pile(each), self.device, self.half)
+        stack = Stack(self.task(recipe), optimizer, replicas, _stack_parameters(each), self.device, self.half)
         if known:
             stack.restore(known)
         elif replicas[0].phase.trained == "pairwise":
@@ -216,7 +216,7 @@ class _Trainer:
         generator = replica.generator(f"subset/{replica.depth}/{replica.epochs}")
         return train[torch.randperm(len(train), generator=generator)[: replica.recipe.subset]]
 
-    def _leave(self, stack: Stack, members: list[int]) -> None:
+    def _advance_finished(self, stack: Stack, members: list[int]) -> None:
         """Finished replicas advance to their next phase, with their best parameters of this one."""
         places = [place for place, replica in enumerate(stack.replicas) if replica.finished]
         best = {name: x[places].cpu() for name, x in (stack.best | {ALPHA: stack.best_alpha}).items()}
@@ -225,10 +225,10 @@ class _Trainer:
             self.progress.kept[members[place]] = {name: x[row].clone() for name, x in best.items()}
             replica.advance()
 
-    def _portions(self, numbers: list[int]) -> Iterator[list[int]]:
+    def _groups_for_testing(self, numbers: list[int]) -> Iterator[list[int]]:
         """Replicas that can be tested together, as many at once as fit."""
         for group in grouping.groups_for_testing([self.recipes[i] for i in numbers]):
-            room = self._size(self.recipes[numbers[group[0]]])
+            room = self._max_replicas(self.recipes[numbers[group[0]]])
             for start in range(0, len(group), room):
                 yield [numbers[place] for place in group[start : start + room]]
 
@@ -249,7 +249,7 @@ class _Trainer:
         """Test every complete replica with its best parameters."""
         progress = self.progress
         ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
-        for numbers in self._portions(ready):
+        for numbers in self._groups_for_testing(ready):
             stack = self._stack(numbers)
             splits = [self.split(replica.recipe) for replica in stack.replicas]
             test, ratio = stack.evaluate(stack.parameters, [split.test for split in splits])
@@ -262,7 +262,7 @@ class _Trainer:
         self.journal.write(progress, now=not progress.members)
 
 
-def _pile(each: list[Parameters]) -> Parameters:
+def _stack_parameters(each: list[Parameters]) -> Parameters:
     return {name: torch.stack([parameters[name] for parameters in each]) for name in each[0]}
 
 
@@ -272,7 +272,7 @@ def _check(recipe: Recipe, split: Split) -> None:
 
 
 @contextmanager
-def _products(precision: str) -> Iterator[None]:
+def _matmul_precision(precision: str) -> Iterator[None]:
     """Matrix products in this precision within the context."""
     if precision not in ("float32", "tf32", "bfloat16"):
         raise ValueError(f"precision must be 'float32', 'tf32' or 'bfloat16', got {precision!r}")

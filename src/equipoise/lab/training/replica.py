@@ -82,12 +82,12 @@ class Replica:
 
     def run(self, test: float, train: float, alpha: float, ratio: float) -> "Run":
         """The result, when all phases are complete and the run was tested."""
-        nothing = float("nan")
+        nan = float("nan")
         return Run(
             recipe=self.recipe,
-            test=nothing if self.failed else test,
-            valid=nothing if self.failed else self.best,
-            train=nothing if self.failed else train,
+            test=nan if self.failed else test,
+            valid=nan if self.failed else self.best,
+            train=nan if self.failed else train,
             seconds=sum(epoch.seconds for epoch in self.history),
             epochs=len(self.history),
             alpha=alpha,

@@ -1,6 +1,6 @@
 """One step of gradient descent of a whole stack: a batch for every replica, its loss, gradients, the optimizer.
 
-On a GPU a step is some hundred small kernels, and launching them would take longer than running them. So a step is
+On a GPU a step is several hundred small kernels, and launching them would take longer than running them. So a step is
 recorded once as a CUDA graph and replayed. It is recorded on a batch of fillers, which changes no parameter.
 """
 

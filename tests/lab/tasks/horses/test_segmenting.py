@@ -61,7 +61,7 @@ def test_pictures_of_the_net_s_size_are_seen_as_they_are(model: Model, tmp_path:
             assert isinstance(one, Segmented)
             assert np.array_equal(one.mask, want[i].numpy())
     assert "cannot be decoded" in str(found[4])
-    assert "is of one colour" in str(found[6])
+    assert "has only one colour" in str(found[6])
     assert list(segment(model, [])) == []
 
 

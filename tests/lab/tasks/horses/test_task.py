@@ -143,7 +143,7 @@ def test_no_such_net(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("w8-60", "a side of 60 pixels cannot be halved 4 times, as 'w8-60' wants"),
+        ("w8-60", "a side of 60 pixels cannot be halved 4 times, got 'w8-60'"),
         ("w8-64+share1", "share must be above 0 and below 1"),
         ("w8-64+ridge0", "and ridge positive"),
     ],

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...files import write_whole
-from ..predicting import Predictor, Request, test_examples
+from ..predicting import Predictor, Request, examples_of_test_fold
 from .chunks import Scores
 from .tagging import Tagged, read_and_tag, report
 
@@ -14,7 +14,7 @@ def predict(model: Predictor, request: Request) -> Any:
     """Tags for the file asked for, or precision, recall and F1 on the test part."""
     if request.source is None:
         request.only("a model of chunking without a file is tested, and")
-        _, examples = test_examples(model, request)
+        _, examples = examples_of_test_fold(model, request)
         scores = report(model, examples)
         f1 = scores.overall.f1
         for line in table(scores):

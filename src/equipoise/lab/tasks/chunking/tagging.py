@@ -33,8 +33,8 @@ def read_and_tag(model: Predictor, path: str | Path) -> Iterator[Tagged]:
     for examples in torch.arange(len(bare)).split(TAGGED_AT_ONCE):
         batch = encoded.batch(examples[None].to(task.device), encoded.room(examples[None]))
         labels, log_p = model.predict_batch(batch)[0], model.log_marginals_batch(batch)[0]
-        sure = log_p.gather(-1, labels.clamp(min=0)[..., None])[..., 0].exp()
-        for i, numbers, p in zip(examples.tolist(), labels.tolist(), sure.tolist(), strict=True):
+        confidence = log_p.gather(-1, labels.clamp(min=0)[..., None])[..., 0].exp()
+        for i, numbers, p in zip(examples.tolist(), labels.tolist(), confidence.tolist(), strict=True):
             n = len(bare[i])
             yield Tagged(bare[i].words, bare[i].pos, [task.tags[label] for label in numbers[:n]], p[:n])
 

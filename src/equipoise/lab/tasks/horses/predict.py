@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.pictures import ENDINGS, BadPictureError, Bytes, library
-from ..predicting import Predictor, Request, test_examples
+from ..predicting import Predictor, Request, examples_of_test_fold
 from .segmenting import segment, truth_iou
 
 Mask = NDArray[np.bool_]
@@ -58,7 +58,7 @@ def write_masks(model: Predictor, request: Request, source: Path, out: Path) -> 
 
 def evaluate(model: Predictor, request: Request) -> dict[str, Any]:
     """The intersection over union on a test fold, at the resolution of the net and at that of the masks."""
-    fold, examples = test_examples(model, request)
+    fold, examples = examples_of_test_fold(model, request)
     found = {"iou": model.evaluate(examples), "iou_at_mask_size": float(truth_iou(model, examples).mean())}
     request.say(
         f"IoU on {len(examples)} pictures of test fold {fold}: {100 * found['iou']:.2f} %, "
@@ -107,9 +107,9 @@ def edge(mask: Mask) -> Mask:
 
 def write(path: Path, pixels: Bytes) -> None:
     """Write a PNG file completely or not at all."""
-    beside = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.part")
     try:
-        library().fromarray(pixels).save(beside, "PNG")
-        beside.replace(path)
+        library().fromarray(pixels).save(temporary, "PNG")
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -48,7 +48,7 @@ def segment(model: Predictor, paths: Iterable[Path]) -> Iterator[Segmented | Bad
         try:
             picture = decode(path)
             if flat(picture):
-                raise BadPictureError(f"{path} is of one colour")
+                raise BadPictureError(f"{path} has only one colour")
             waiting.append(Segmented(path, picture, np.zeros(picture.shape[:2], bool)))
         except BadPictureError as failure:
             waiting.append(failure)
@@ -62,7 +62,7 @@ def _segmented(
     model: Predictor, waiting: Sequence[Segmented | BadPictureError]
 ) -> Iterator[Segmented | BadPictureError]:
     pictures = [one.picture for one in waiting if isinstance(one, Segmented)]
-    found = iter(margins(model, laid(model.task, pictures))) if pictures else iter(())
+    found = iter(margins(model, as_batch(model.task, pictures))) if pictures else iter(())
     for one in waiting:
         if isinstance(one, Segmented):
             mask = at_size(next(found).cpu(), *one.mask.shape).numpy()
@@ -70,7 +70,7 @@ def _segmented(
         yield one
 
 
-def laid(task: Horses, pictures: Sequence[Bytes]) -> Batch:
+def as_batch(task: Horses, pictures: Sequence[Bytes]) -> Batch:
     """Pictures of any size as a batch of one replica, with labels 0."""
     images = np.stack([resize(picture, task.size, task.size) for picture in pictures])
     numbers = torch.arange(len(images), device=task.device)[None]

@@ -4,13 +4,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ..predicting import Predictor, Request, test_examples
+from ..predicting import Predictor, Request, examples_of_test_fold
 
 
 def predict(model: Predictor, request: Request) -> dict[str, Any]:
     """The first words of a test fold as the model reads them, and the accuracy on all words of the fold."""
     request.only("a model of ocr reads the words of its own data set, and", "--fold")
-    fold, examples = test_examples(model, request)
+    fold, examples = examples_of_test_fold(model, request)
     labels, score = model.predict(examples), model.evaluate(examples)
     batch = model.task.batch(examples[None].to(labels.device), model.task.room(examples[None]))
     words = [
