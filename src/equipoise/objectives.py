@@ -173,6 +173,8 @@ def named(objective: str | Objective) -> Objective:
     'map'
     """
     if isinstance(objective, Objective):
+        if objective.rule not in RULES:
+            raise ValueError(f"the rule of an objective must be one of {', '.join(RULES)}, got {objective.rule!r}")
         return objective
     if objective not in OBJECTIVES:
         known = ", ".join(OBJECTIVES)

@@ -35,7 +35,7 @@ def expected(unary: Tensor, embeddings: Tensor, a: Tensor, b: Tensor, ridge: flo
 @pytest.mark.parametrize("method", [Fixed(2.0), Offline(3.0), Temperature(0.5)], ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("definite", ["bounded", "normalized", "raw"])
 def test_scores_of_scaled_and_bounded_potentials(method, definite: str) -> None:
-    crf = GaussianCRF(M, ridge=2.0, scaling=method, definite=definite, share=0.3, places=None)
+    crf = GaussianCRF(M, ridge=2.0, scaling=method, definite=definite, share=0.3, pairs=None)
     for size in (0.001, 10.0):  # far below and far above the bound
         embeddings = size * EMBEDDINGS
         norms = rows(UNARY).abs().mean((1, 2)), (rows(embeddings) @ rows(embeddings).mT).abs().mean((1, 2))
@@ -46,7 +46,7 @@ def test_scores_of_scaled_and_bounded_potentials(method, definite: str) -> None:
 
 
 def test_balance_is_measured_after_scaling_and_bound() -> None:
-    crf = GaussianCRF(M, ridge=2.0, scaling=Fixed(3.0), share=0.3, places=None)
+    crf = GaussianCRF(M, ridge=2.0, scaling=Fixed(3.0), share=0.3, pairs=None)
     bounded = gaussian.bounded(rows(100 * EMBEDDINGS), 2.0, 0.3)
     want = 3 * rows(UNARY).abs().mean((1, 2)) / gaussian.mean_abs(bounded)
     torch.testing.assert_close(crf.balance(UNARY, 100 * EMBEDDINGS), want.mean(), rtol=1e-5, atol=0)
@@ -92,7 +92,7 @@ def test_without_labels_loss_and_gradient_are_0() -> None:
 @pytest.mark.parametrize("definite", ["bounded", "normalized", "raw"])
 @pytest.mark.parametrize("method", [Fixed(2.0), Offline(1.0), Regularized(2.0, 0.1)], ids=lambda x: type(x).__name__)
 def test_the_gradient_of_the_loss_against_finite_differences(definite: str, method) -> None:
-    crf = GaussianCRF(2, definite=definite, share=0.6, learn_share=True, scaling=method, places=None).double()
+    crf = GaussianCRF(2, definite=definite, share=0.6, learn_share=True, scaling=method, pairs=None).double()
     unary, embeddings = normal(2, 2, 2, 3).requires_grad_(), normal(2, 2, 2, 3, seed=3).requires_grad_()
     labels = LABELS[:, :2, :3] % 2
 
@@ -104,7 +104,7 @@ def test_the_gradient_of_the_loss_against_finite_differences(definite: str, meth
 
 
 def test_the_penalty_of_the_scaling_method_is_added() -> None:
-    plain, penalised = GaussianCRF(M), GaussianCRF(M, scaling=Regularized(alpha=5.0, weight=0.5), places=None)
+    plain, penalised = GaussianCRF(M), GaussianCRF(M, scaling=Regularized(alpha=5.0, weight=0.5), pairs=None)
     ratio = rows(UNARY).abs().mean((1, 2)) / gaussian.mean_abs(rows(EMBEDDINGS))
     want = plain.loss(UNARY, EMBEDDINGS, LABELS) + (0.5 * (ratio - 5) ** 2).mean()
     torch.testing.assert_close(penalised.loss(UNARY, EMBEDDINGS, LABELS), want)
@@ -113,11 +113,11 @@ def test_the_penalty_of_the_scaling_method_is_added() -> None:
 def test_replicas_are_a_leading_dimension_with_separate_factors() -> None:
     unary, embeddings, labels = (torch.stack([x, x.flip(0)]) for x in (UNARY, EMBEDDINGS, LABELS))
     ridge, share, alpha = torch.tensor([1.0, 3.0]), torch.tensor([0.2, 0.7]), torch.tensor([1.0, 4.0])
-    together = GaussianCRF(M, ridge, Offline(alpha), share=share, places=None)
+    together = GaussianCRF(M, ridge, Offline(alpha), share=share, pairs=None)
     scores = together.scores(unary, embeddings)
     losses = []
     for n in range(2):
-        alone = GaussianCRF(M, float(ridge[n]), Offline(float(alpha[n])), share=float(share[n]), places=None)
+        alone = GaussianCRF(M, float(ridge[n]), Offline(float(alpha[n])), share=float(share[n]), pairs=None)
         torch.testing.assert_close(alone.scores(unary[n], embeddings[n]), scores[n])
         losses.append(alone.loss(unary[n], embeddings[n], labels[n]))
     torch.testing.assert_close(together.loss(unary, embeddings, labels), torch.stack(losses).mean())
@@ -125,23 +125,26 @@ def test_replicas_are_a_leading_dimension_with_separate_factors() -> None:
 
 def test_scores_of_an_image_do_not_depend_on_its_batch() -> None:
     unary, embeddings = normal(3, M, 20, 20), normal(3, D, 20, 20, seed=1)
-    crf = GaussianCRF(M, scaling=Offline(2.0), definite="raw", places=4)
+    crf = GaussianCRF(M, scaling=Offline(2.0), definite="raw", pairs=1000)
     together = crf.scores(unary, embeddings)
     assert torch.equal(crf.scores(unary, embeddings), together)
     torch.testing.assert_close(crf.scores(unary[1:2], embeddings[1:2]), together[1:2])
     torch.testing.assert_close(crf.scores(unary[2], embeddings[2]), together[2])
 
 
-def test_the_pairwise_norm_is_measured_on_a_grid_and_only_if_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact, coarse = (GaussianCRF(M, definite="raw", places=places) for places in (None, 2))
-    few = EMBEDDINGS[..., 1::2, 1::3]  # every second row of 5, every third column of 7
-    want = UNARY.abs().mean((1, 2, 3)) / gaussian.mean_abs(few.flatten(-2).mT)
-    torch.testing.assert_close(coarse.balance(UNARY, EMBEDDINGS), want.mean())
+def test_the_pairwise_norm_is_sampled_in_large_images_and_only_if_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact, sampled = (GaussianCRF(M, definite="raw", pairs=pairs) for pairs in (None, 10))
+    small = 4, 7  # 28 pixels have 784 pairs, all 35 have 1225; all pairs are measured up to 100 times 10
+    cut = UNARY[..., : small[0], : small[1]], EMBEDDINGS[..., : small[0], : small[1]]
+    torch.testing.assert_close(sampled.balance(*cut), exact.balance(*cut))
+    got, want = sampled.balance(UNARY, EMBEDDINGS), exact.balance(UNARY, EMBEDDINGS)
+    assert got != want
+    torch.testing.assert_close(got, want, rtol=0.9, atol=0)
 
     def refuse(*_: object) -> None:
-        raise AssertionError("Fixed needs no norm, whose cost is of order L^2")
+        raise AssertionError("takes time of order L^2, and is not needed")
 
-    monkeypatch.setattr("equipoise.energies.gaussian.mean_abs_of_embeddings", refuse)
+    monkeypatch.setattr("equipoise.energies.size.mean_abs", refuse)
     exact.loss(UNARY, EMBEDDINGS, LABELS)
 
 
@@ -244,7 +247,7 @@ def test_any_image_size_one_label_and_more_dimensions_than_pixels() -> None:
         ({"definite": "yes"}, "definite must be one of bounded, normalized, checked, raw, got 'yes'"),
         ({"method": "lu"}, "method must be one of direct, cg, dense, or a solver, got 'lu'"),
         ({"share": 1.0}, "share must be above 0 and below 1, got 1.0"),
-        ({"places": 0}, "places must be at least 1, or None for all pixels, got 0"),
+        ({"pairs": 1}, "pairs must be at least 2, or None for all, got 1"),
     ],
 )
 def test_bad_settings(change: dict[str, object], message: str) -> None:

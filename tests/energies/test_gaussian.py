@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from equipoise import GaussianCRF, gaussian, scaling
-from equipoise.energies import Embedded, GaussianEnergy, balance
-from equipoise.energies.gaussian import DEFINITE, grid
+from equipoise.energies import Embedded, GaussianEnergy, PixelGrid, RandomPairs, balance
+from equipoise.energies.gaussian import DEFINITE
 
 E, B, S, M, D = 2, 3, 6, 2, 4
 
@@ -52,7 +52,7 @@ def test_the_module_image_by_image(make: Callable[[], scaling.Scaling], definite
     norm_u, norm_w = energy.norms(u, w)()
     for e in range(E):
         share = float(pairwise.share[e, 0])
-        crf = GaussianCRF(M, ridge, method, definite=definite, share=share, places=None)
+        crf = GaussianCRF(M, ridge, method, definite=definite, share=share, pairs=None)
         for i in range(B):
             parts = image(unary[e, i]), image(pairwise.embeddings[e, i])
             torch.testing.assert_close(image(energy.scores("marginal", u, w)[e, i]), crf.scores(*parts))
@@ -121,21 +121,30 @@ def test_a_replica_that_is_not_finite_does_not_disturb_the_others(broken: float)
         torch.testing.assert_close(got[keep], want[keep])
 
 
-@pytest.mark.parametrize("size", [(64, 64), (37, 64), (20, 90), (16, 16), (3, 200)])
-def test_the_grid_is_near_the_norm_of_all_pixels(size: tuple[int, int]) -> None:
+WAYS = {
+    "grid": PixelGrid(),
+    "pairs": RandomPairs(torch.rand(2, 16384, dtype=torch.float64, generator=torch.Generator().manual_seed(0))),
+    "all": RandomPairs(None),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shape", [(64, 64), (37, 64), (20, 90), (16, 16), (3, 200)])
+def test_every_way_to_measure_the_norm_is_near_that_of_all_pixels(shape: tuple[int, int], way: str) -> None:
     """For embeddings that vary smoothly over an image of any shape."""
-    y, x = torch.meshgrid(*(torch.linspace(0, 3, side) for side in size), indexing="ij")
+    y, x = torch.meshgrid(*(torch.linspace(0, 3, side) for side in shape), indexing="ij")
     waves = torch.stack([torch.sin((k + 1) * x + y * k) + 0.3 for k in range(D)], -1).reshape(1, 1, -1, D)
     one = torch.ones(1, 1)
-    _, w = GaussianEnergy().norms(torch.ones(1, 1, waves.shape[2], 2), Embedded(waves, one, one, size))()
+    energy = GaussianEnergy(size=WAYS[way])
+    _, w = energy.norms(torch.ones(1, 1, waves.shape[2], 2), Embedded(waves, one, one, shape))()
     torch.testing.assert_close(w, gaussian.mean_abs(waves), rtol=0.03, atol=0)
 
 
 def test_the_grid_is_all_pixels_of_a_small_image_and_few_of_a_large_one() -> None:
     small, large = torch.randn(2, 16 * 31, D), torch.randn(1, 512 * 300, D)
-    assert torch.equal(grid(small, (16, 31)), small)
-    assert grid(large, (512, 300)).shape == (1, 16 * 17, D)
-    assert torch.equal(grid(large, (512, 300), places=None), large)
+    assert torch.equal(PixelGrid().pixels(small, (16, 31)), small)
+    assert PixelGrid().pixels(large, (512, 300)).shape == (1, 16 * 17, D)
+    assert PixelGrid(places=2).pixels(torch.arange(12.0)[:, None], (3, 4)).flatten().tolist() == [1, 3, 5, 7, 9, 11]
 
 
 def test_bad_arguments() -> None:

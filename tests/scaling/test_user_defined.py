@@ -72,7 +72,7 @@ def test_chain_crf() -> None:
 
 @pytest.mark.parametrize("definite", ["bounded", "raw"])
 def test_gaussian_crf(definite: str) -> None:
-    crf = GaussianCRF(2, ridge=2.0, scaling=method(), definite=definite, share=0.3, places=None).double()
+    crf = GaussianCRF(2, ridge=2.0, scaling=method(), definite=definite, share=0.3, pairs=None).double()
     unary, embeddings = normal(3, 2, 4, 6), normal(3, 5, 4, 6, seed=1)
     labels = torch.randint(2, (3, 4, 6), generator=torch.Generator().manual_seed(2))
     losses = []

@@ -249,7 +249,7 @@ class ChainCRF(nn.Module):
         """The objective asked for, or the layer's own."""
         found = objectives.named(self.objective if objective is None else objective)
         if not found.allows_constraints and self.allowed_transitions is not None:
-            raise ValueError("mean_field treats labels as independent and cannot honour constraints; use 'marginal'")
+            raise ValueError("this objective cannot honour constraints (mean_field treats labels as independent)")
         return found
 
     def _balanced(self, unary: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import gaussian
-from ..energies import Embedded, GaussianEnergy, balance
-from ..energies.gaussian import DEFINITE, PLACES
+from ..energies import Embedded, GaussianEnergy, RandomPairs, balance
+from ..energies.gaussian import DEFINITE
 from ..gaussian.definite import check_share
 from ..gaussian.images import check_images, check_labels, cross_entropy, rows
 from ..gaussian.problem import Problem, check_finite, explain, same_dtype
@@ -39,8 +39,8 @@ class GaussianCRF(nn.Module):
         share: the share of ridge that sigma_max may reach, between 0 and 1: a number, or one per replica.
         learn_share: whether training adjusts the share, as the sigmoid of a parameter.
         method: "direct", "cg" or "dense", see `gaussian.solve`; or a solver such as `gaussian.CG(max_iterations=50)`.
-        places: ||W|| is measured on a grid of at most about places x places pixels of each image, always the same ones.
-            None measures all pairs of pixels, which takes time of order L^2.
+        pairs: the number of pairs of pixels from which ||W|| is estimated, always the same pairs, in images that have
+            more than a hundred times as many. None measures all L^2 pairs of any image.
         tolerance: for "cg".
         max_iterations: for "cg", which warns where it does not converge.
         validate: whether to check values (NaN, labels out of range): None wherever that does not wait for a device,
@@ -56,6 +56,7 @@ class GaussianCRF(nn.Module):
 
     ridge: Tensor
     share_logit: Tensor
+    draws: Tensor | None
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class GaussianCRF(nn.Module):
         share: float | Tensor = 0.5,
         learn_share: bool = False,
         method: str | gaussian.Solver = "direct",
-        places: int | None = PLACES,
+        pairs: int | None = 16384,
         tolerance: float = 1e-6,
         max_iterations: int = 200,
         validate: bool | None = None,
@@ -77,9 +78,9 @@ class GaussianCRF(nn.Module):
             raise ValueError(f"num_labels must be at least 1, got {num_labels}")
         if definite not in DEFINITE:
             raise ValueError(f"definite must be one of {', '.join(DEFINITE)}, got {definite!r}")
-        if places is not None and places < 1:
-            raise ValueError(f"places must be at least 1, or None for all pixels, got {places}")
-        self.num_labels, self.definite, self.places, self.validate = num_labels, definite, places, validate
+        if pairs is not None and pairs < 2:
+            raise ValueError(f"pairs must be at least 2, or None for all, got {pairs}")
+        self.num_labels, self.definite, self.validate = num_labels, definite, validate
         self.solver = named(method, tolerance, max_iterations)
         self.scaling = Fixed() if scaling is None else scaling
         self.register_buffer("ridge", positive("ridge", ridge))
@@ -88,6 +89,10 @@ class GaussianCRF(nn.Module):
             self.share_logit = nn.Parameter(logit)
         else:
             self.register_buffer("share_logit", logit)
+        # The same pairs in every image and call, so that the same image always gets the same result.
+        fixed = torch.Generator().manual_seed(0)
+        draws = None if pairs is None else torch.rand(2, pairs, dtype=torch.float64, generator=fixed)
+        self.register_buffer("draws", draws, persistent=False)
 
     @property
     def share(self) -> Tensor:
@@ -96,7 +101,7 @@ class GaussianCRF(nn.Module):
 
     @property
     def energy(self) -> GaussianEnergy:
-        return GaussianEnergy(self.definite, self.ridge, self.solver, self.places)
+        return GaussianEnergy(self.definite, self.ridge, self.solver, RandomPairs(self.draws))
 
     def forward(self, unary: Tensor, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The same as `loss`."""
@@ -205,6 +210,6 @@ class GaussianCRF(nn.Module):
         return found.solution, penalty
 
     def _check_definite(self, unary: Tensor, pairwise: Embedded) -> None:
-        raw = GaussianEnergy("raw", self.ridge, self.solver, self.places)
+        raw = GaussianEnergy("raw", self.ridge, self.solver, RandomPairs(self.draws))
         _, w, _ = balance(raw, self.scaling, unary, pairwise)
         gaussian.check(w.embeddings, raw.image_ridge(w))

@@ -8,5 +8,17 @@ from .balance import Balanced, Factors, balance, factors
 from .chain import ChainEnergy
 from .energy import Energy
 from .gaussian import Embedded, GaussianEnergy
+from .size import PixelGrid, RandomPairs
 
-__all__ = ["Balanced", "ChainEnergy", "Embedded", "Energy", "Factors", "GaussianEnergy", "balance", "factors"]
+__all__ = [
+    "Balanced",
+    "ChainEnergy",
+    "Embedded",
+    "Energy",
+    "Factors",
+    "GaussianEnergy",
+    "PixelGrid",
+    "RandomPairs",
+    "balance",
+    "factors",
+]

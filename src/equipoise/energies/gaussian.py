@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..gaussian import Direct, Solver
-from ..gaussian import mean_abs as mean_abs_of_embeddings
 from ..gaussian.definite import Bound
 from ..gaussian.images import cross_entropy
 from ..gaussian.problem import Problem
@@ -22,10 +21,9 @@ from ..objectives import Objective
 from ..scaling import Norms, mean_abs, multiply
 from ..scaling.method import leading
 from .energy import Pairwise
+from .size import PixelGrid, Size
 
 DEFINITE = ("bounded", "normalized", "checked", "raw")
-PLACES = 16
-"""||W|| is measured on a grid of this many by this many pixels: see docs/gaussian-crf.md for how far that is off."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Embedded:
     embeddings: Tensor  # A, (*batch, L, D), the pixels row by row
     weight: Tensor  # b', a number or with the first dimensions of the batch
     share: Tensor  # the share of ridge that sigma_max may reach, likewise
-    size: tuple[int, int]  # height and width
+    shape: tuple[int, int]  # height and width
 
     def __getitem__(self, replicas: slice) -> "Embedded":
         return replace(
@@ -57,7 +55,7 @@ class GaussianEnergy:
             whose system is not definite are NaN.
         ridge: the weight of |s|^2 in the energy: a number, or one per replica.
         solver: `gaussian.Direct()`, `gaussian.CG(...)` or `gaussian.Dense()`.
-        places: ||W|| is measured on a grid of this many by this many pixels; None measures all pairs of pixels.
+        size: how ||W|| is measured: a `RandomPairs` or `PixelGrid`.
     """
 
     def __init__(
@@ -65,17 +63,18 @@ class GaussianEnergy:
         definite: str = "bounded",
         ridge: float | Tensor = 1.0,
         solver: Solver | None = None,
-        places: int | None = PLACES,
+        size: Size | None = None,
     ) -> None:
         if definite not in DEFINITE:
             raise ValueError(f"definite must be one of {', '.join(DEFINITE)}, got {definite!r}")
-        self.definite, self.ridge, self.places = definite, ridge, places
+        self.definite, self.ridge = definite, ridge
         self.solver = Direct() if solver is None else solver
+        self.size = PixelGrid() if size is None else size
 
     def norms(self, unary: Tensor, pairwise: Embedded, lengths: Tensor | None = None) -> Norms:
         def norms() -> tuple[Tensor, Tensor]:
-            size = mean_abs_of_embeddings(grid(pairwise.embeddings, pairwise.size, self.places))
-            return mean_abs(unary), leading(pairwise.weight, size.ndim) * size
+            w = self.size(pairwise.embeddings, pairwise.shape)
+            return mean_abs(unary), leading(pairwise.weight, w.ndim) * w
 
         return norms
 
@@ -144,16 +143,3 @@ class GaussianEnergy:
 
     def _ridge(self, ndim: int) -> float | Tensor:
         return leading(self.ridge, ndim) if isinstance(self.ridge, Tensor) else self.ridge
-
-
-def grid(embeddings: Tensor, size: tuple[int, int], places: int | None = PLACES) -> Tensor:
-    """The embeddings (*batch, l, D) of at most about places x places pixels, evenly spaced; all if places is None.
-
-    >>> grid(torch.arange(12.0)[:, None], (3, 4), places=2).flatten()
-    tensor([ 1.,  3.,  5.,  7.,  9., 11.])
-    """
-    if places is None:
-        return embeddings
-    image = embeddings.unflatten(-2, size)
-    down, across = (max(1, side // places) for side in size)
-    return image[..., down // 2 :: down, across // 2 :: across, :].flatten(-3, -2)
