@@ -1,4 +1,4 @@
-"""`train` and `predict` for chunking, as a user calls them, on a made-up corpus."""
+"""`equipoise train` and `equipoise predict` for chunking, on a synthetic corpus."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tasks.chunking.corpus import TEST, write
+from lab.tasks.chunking.synthetic import TEST, write
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from equipoise.lab import tasks
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def call(command: Call, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Call:
-    """`command`, on data that is small enough for a test."""
+    """`command` with the synthetic data and small batches."""
     monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
     monkeypatch.setenv("COLUMNS", "200")
     settings = Chunking.settings
@@ -49,10 +49,10 @@ def rows(text: str) -> list[list[list[str]]]:
     return [[line.split() for line in part.splitlines()] for part in text.split("\n\n") if part]
 
 
-def test_train_and_predict_say_how_well_by_type(
+def test_train_and_predict_report_scores_by_type(
     call: Call, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By seqeval's count of the tags that predict writes for the test part."""
+    """The scores are those of seqeval for the tags that `predict` writes for the test part."""
     path, out = tmp_path / "model.safetensors", tmp_path / "tags.txt"
     options = ("--net", "linear-20", "--learning-rates", 0.03, "--epochs", 4, "--out", path, "--json")
     assert call("train", "chunking", *options) == 0
@@ -67,43 +67,43 @@ def test_train_and_predict_say_how_well_by_type(
     ]
     truth = [list(sentence.tags) for sentence in given]
     guess = [[row[2] for row in sentence] for sentence in written]
-    for said in (trained, tested):
-        assert said["overall"]["f1"] == pytest.approx(f1_score(truth, guess))
-        assert said["overall"]["precision"] == pytest.approx(precision_score(truth, guess))
-        assert said["overall"]["recall"] == pytest.approx(recall_score(truth, guess))
-        assert said["by_type"].keys() == {"NP", "VP", "LST"}
-        assert sum(each["true"] for each in said["by_type"].values()) == said["overall"]["true"]
+    for scores in (trained, tested):
+        assert scores["overall"]["f1"] == pytest.approx(f1_score(truth, guess))
+        assert scores["overall"]["precision"] == pytest.approx(precision_score(truth, guess))
+        assert scores["overall"]["recall"] == pytest.approx(recall_score(truth, guess))
+        assert scores["by_type"].keys() == {"NP", "VP", "LST"}
+        assert sum(each["true"] for each in scores["by_type"].values()) == scores["overall"]["true"]
     assert trained["test"] == pytest.approx(tested["F1"])
 
 
-def test_what_a_person_sees(call: Call, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_prints_a_table_of_scores(call: Call, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("predict", model) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for heading in ("precision", "recall", "F1", "NP", "VP", "LST", "all"):
-        assert heading in said
-    assert f"F1 on {TEST} sentences of the test part: " in said
+        assert heading in printed
+    assert f"F1 on {TEST} sentences of the test part: " in printed
 
 
-def test_confidences(call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A fourth column; the other three are as without. A word and a part of speech may be new."""
+def test_marginals_are_printed_as_a_fourth_column(
+    call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other three columns are unchanged. Unknown words and parts of speech are accepted."""
     text = tmp_path / "mine.txt"
     text.write_text("the DT\ndog NN\nbarked XYZ\n\n\nFine JJ\n")
     assert call("predict", model, text) == 0
     plain = rows(capsys.readouterr().out)
     assert call("predict", model, text, "--marginals") == 0
-    sure = rows(capsys.readouterr().out)
-    assert [[row[:3] for row in sentence] for sentence in sure] == plain
+    confident = rows(capsys.readouterr().out)
+    assert [[row[:3] for row in sentence] for sentence in confident] == plain
     assert [len(sentence) for sentence in plain] == [3, 1]
-    assert all(0 < float(row[3]) <= 1 for sentence in sure for row in sentence)
+    assert all(0 < float(row[3]) <= 1 for sentence in confident for row in sentence)
     assert call("predict", model, text, "--marginals", "--json") == 0
     read = json.loads(capsys.readouterr().out)
     assert [sentence["words"] for sentence in read] == [["the", "dog", "barked"], ["Fine"]]
-    assert [round(p, 4) for p in read[0]["confidences"]] == [float(row[3]) for row in sure[0]]
+    assert [round(p, 4) for p in read[0]["confidences"]] == [float(row[3]) for row in confident[0]]
 
 
-def test_what_is_wrong_is_said_in_one_line(
-    call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_one_line(call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_text("dog NN\ndog\n")
     for args, message in (
@@ -120,9 +120,9 @@ def test_what_is_wrong_is_said_in_one_line(
         ),
     ):
         assert call(*args) == 1, args
-        said = capsys.readouterr().err.strip()
-        assert message in said
-        assert len(said.splitlines()) == 1
+        printed = capsys.readouterr().err.strip()
+        assert message in printed
+        assert len(printed.splitlines()) == 1
 
 
 def test_a_model_of_ocr_takes_no_file(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The commands, as a user calls them, on a small share of the handwriting."""
+"""The commands, on a small part of the handwriting data."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ import pytest
 from equipoise.lab import tasks
 from equipoise.lab.data import ocr
 from equipoise.lab.run.store import Store
+from equipoise.lab.schemes import SCHEMES
 from equipoise.lab.tasks.ocr import OCR
 from equipoise.lab.tasks.task import Split
 
@@ -27,7 +28,7 @@ class FewWords(OCR):
 
 @pytest.fixture
 def call(command: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`command`, on data that is small enough for a test."""
+    """`command` with few words."""
     monkeypatch.setitem(tasks.TASKS, "ocr", FewWords)
     settings = replace(OCR.settings, base=replace(OCR.settings.base, subset=50, stop=3))
     monkeypatch.setattr(FewWords, "settings", settings)
@@ -55,9 +56,7 @@ def test_train_writes_a_model_that_predict_reads(
     assert read["words"][0]["truth"] == "".join(chr(97 + label) for label in truth.tolist())
 
 
-def test_reproduce_runs_what_is_missing_and_only_that(
-    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reproduce_runs_only_missing_runs(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "runs.jsonl"
     options = ("unary", "--seeds", 2, "--folds", 1, "--store", store)
     assert call("reproduce", *options, "--plan") == 0
@@ -80,16 +79,18 @@ def test_reproduce_runs_what_is_missing_and_only_that(
         (("predict", "nowhere.safetensors"), "No such file"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_errors_are_one_line(
     call: Call, args: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(*args) == 1
-    said = capsys.readouterr().err.strip()
-    assert message in said
-    assert len(said.splitlines()) == 1
+    printed = capsys.readouterr().err.strip()
+    assert message in printed
+    assert len(printed.splitlines()) == 1
 
 
-def test_a_file_that_is_no_model_is_refused(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_refuses_a_file_that_is_not_a_model(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = tmp_path / "model.safetensors"
     wrong.write_bytes(b"not a model, but longer than eight bytes")
     assert call("predict", wrong) == 1
@@ -97,7 +98,7 @@ def test_a_file_that_is_no_model_is_refused(call: Call, tmp_path: Path, capsys: 
 
 
 class Page(HTMLParser):
-    """Counts tags, and what a page would load from elsewhere."""
+    """Collects the tags of a page, and the resources that it loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +110,8 @@ class Page(HTMLParser):
         self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
-def test_the_demo_compares_seven_schemes_and_writes_a_page_that_stands_alone(
+@pytest.mark.slow
+def test_the_demo_compares_seven_schemes_and_writes_a_self_contained_page(
     call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "demo.html"
@@ -118,17 +120,24 @@ def test_the_demo_compares_seven_schemes_and_writes_a_page_that_stands_alone(
     assert list(rows) == ["unary", "joint", "stage", "online", "offline", "offline_reg", "learned"]
     page = Page()
     page.feed(out.read_text())
-    assert page.tags.count("polyline") == 6  # a ratio for all but unary
+    assert page.tags.count("polyline") == 6  # the ratio of every scheme except unary
     assert page.tags.count("rect") >= 26 * 26  # the heat map
     assert page.loads == []
 
 
-def test_help_needs_no_arguments_and_usage_errors_are_told_apart() -> None:
-    def run(*args: str) -> int:
-        return subprocess.run(
-            [sys.executable, "-m", "equipoise.lab.cli", *args], capture_output=True, check=False
-        ).returncode
+def test_help_lists_commands_schemes_and_tasks(command: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--help") == 0
+    printed = capsys.readouterr().out
+    for name in ("demo", "train", "predict", "reproduce", "report", "data", "bench"):
+        assert f" {name} " in printed
+    assert command("train", "--help") == 0
+    printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name, scheme in SCHEMES.items():
+        assert f"{name}: {scheme.text}." in printed
+    for name, task in tasks.TASKS.items():
+        assert f"{name} ({task.title.lower()})" in printed
 
-    assert run("--help") == 0
-    assert run("train", "--help") == 0
-    assert run("traim") == 2
+
+def test_the_module_runs_the_command_and_usage_errors_exit_with_2() -> None:
+    wrong = [sys.executable, "-m", "equipoise.lab.cli", "traim"]
+    assert subprocess.run(wrong, capture_output=True, check=False).returncode == 2

@@ -1,4 +1,4 @@
-"""The paper's experiments as data: what is declared, what is tuned, and what the choice rests on."""
+"""The paper's experiments as data: tables, figures, grids, and the choice of hyperparameters."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from equipoise.lab.tasks.ocr import OCR
 BASE = OCR.settings.base
 
 
-def test_the_papers_numbers_as_printed() -> None:
+def test_numbers_of_the_paper() -> None:
     assert paper.CELLS["ocr", "adam", "marginal", "stage"] == (97.2, 0.1, 41.0)
     assert paper.CELLS["ocr", "adam", "mean_field", "offline_reg"] == (97.0, 0.1, 27.0)
     assert paper.CELLS["ocr", "sgd", "margin", "joint"] == (96.2, 0.5, None)
@@ -28,7 +28,7 @@ def test_the_papers_numbers_as_printed() -> None:
     assert paper.CELLS["chunking", "adam", "margin", "joint"] == (87.6, 0.6, 54.0)
     assert paper.CELLS["horses", "sgd", "marginal", "joint"] == (85.5, 0.4, None)
     assert paper.UNARY["ocr"] == (91.8, 0.2, None)
-    # 9 rows of 5 schemes, twice, and 9 of temperature
+    # 9 rows of 5 schemes for two optimizers, and 9 rows of temperature
     assert len(paper.CELLS) == 9 * 5 * 2 + 9
 
 
@@ -44,7 +44,7 @@ def test_every_cell_is_eight_seeds_of_nine_folds(name: str, cells: int) -> None:
     assert len(table.recipes) == 72 * cells
 
 
-def test_the_main_table_has_what_the_paper_has_and_ours() -> None:
+def test_the_main_table_has_the_cells_of_the_paper_and_learned() -> None:
     table = tables.TABLES["main"]("ocr", {})
     assert len(table.recipes) == 1728
     assert [objective for _, objective in table.rows] == list(paper.OBJECTIVES)
@@ -54,7 +54,7 @@ def test_the_main_table_has_what_the_paper_has_and_ours() -> None:
     assert {scheme for (_, scheme), cell in table.cells.items() if cell.printed is None} == {"learned"}
 
 
-def test_fewer_seeds_and_folds_may_be_asked_for() -> None:
+def test_tables_with_fewer_seeds_and_folds() -> None:
     assert len(tables.TABLES["main"]("ocr", {}, seeds=range(2), folds=[0, 3]).recipes) == 24 * 4
 
 
@@ -67,7 +67,7 @@ def test_figures_have_the_points_of_the_paper() -> None:
     assert nets == [{"default"}, {"default"}, {"sigmoid"}]
 
 
-def test_stage_keeps_the_proportion_of_its_learning_rates_over_the_map() -> None:
+def test_learning_rates_of_stage_keep_their_proportion_in_the_figure_of_rates() -> None:
     known = {"ocr/default/adam/marginal/stage": {"chosen": {"learning_rates": [3e-3, 3e-2, 1e-3]}}}
     curves = {curve.label: curve for curve in figures.rates("ocr", known).curves}
     assert list(curves) == list(tables.SCHEMES)
@@ -86,7 +86,7 @@ def test_the_size_of_each_grid(scheme: str, points: int) -> None:
     assert {one.scheme for one in found} == {scheme}
 
 
-def test_sums_over_positions_get_smaller_rates_of_sgd() -> None:
+def test_sgd_has_smaller_rates_for_losses_that_are_sums() -> None:
     rates = {
         objective: [one.learning_rates[0] for one in grids.grid(Setting("ocr", "default", "sgd", objective, "joint"))]
         for objective in ("marginal", "likelihood")
@@ -94,22 +94,22 @@ def test_sums_over_positions_get_smaller_rates_of_sgd() -> None:
     assert rates["likelihood"] == pytest.approx([rate / 10 for rate in rates["marginal"]])
 
 
-def test_what_is_tuned_for_ocr() -> None:
+def test_numbers_of_tuned_settings_for_ocr() -> None:
     adam, sgd = (tables.tuned("ocr", optimizer) for optimizer in ("adam", "sgd"))
     assert len(adam) == 1 + 4 * 6 + 4 * 2 + 4
     assert len(sgd) == 1 + 4 * 6
     assert len({setting.key for setting in (*adam, *sgd)}) == len(adam) + len(sgd)
-    # 2 unary, 4 objectives of 18 + 3 + 3 + 12 + 36 + 3 and twice 12, and sigmoid and layernorm; two runs each
+    # two runs of each: 2 unary; 4 objectives with 18 + 3 + 3 + 12 + 36 + 3 and twice 12; sigmoid and layernorm
     assert len(first_runs("ocr", "adam")) == 2 * (2 + 4 * (75 + 24) + 2 * (18 + 3))
 
 
-def test_before_there_is_a_choice_alpha_is_one() -> None:
+def test_alpha_is_1_before_tuning() -> None:
     recipe = tables.setting("ocr", "marginal", "offline", known={})
     assert (recipe.alpha, recipe.learning_rates) == (1.0, (1e-3,))
 
 
 def tuning_records(rule: Any, setting: Setting, which: Iterable[tuple[int, int]] = ((0, 0), (0, 4))) -> list[Record]:
-    """Of every point of the grid; the rule gives validation accuracy in percent."""
+    """Records of every point of the grid; the rule gives the validation accuracy in percent."""
     return [
         record(replace(point, seed=seed, fold=fold), 50.0, valid=rule(point, fold) / 100)
         for point in grids.grid(setting)
@@ -121,7 +121,7 @@ OFFLINE = Setting("ocr", "default", "adam", "marginal", "offline")
 
 
 def test_the_choice_is_the_point_with_the_best_mean_on_validation_examples() -> None:
-    """At rate 0.01 alpha 2 has 96 and 98, alpha 4 has 99 and 94; everything else is lower."""
+    """At rate 0.01 alpha 2 has 96 and 98, and alpha 4 has 99 and 94. All other points are lower."""
     values = {(2.0, 0): 96.0, (2.0, 4): 98.0, (4.0, 0): 99.0, (4.0, 4): 94.0}
     rule = lambda one, fold: values.get((one.alpha, fold), 90.0) if one.learning_rates == (1e-2,) else 90.0  # noqa: E731
     found = choices_from(tuning_records(rule, OFFLINE), "ocr")
@@ -136,20 +136,20 @@ def test_the_choice_is_the_point_with_the_best_mean_on_validation_examples() -> 
     assert recipe == replace(BASE, scheme="offline", learning_rates=(0.01,), alpha=2.0)
 
 
-def test_the_test_examples_have_no_say() -> None:
+def test_the_choice_does_not_use_test_examples() -> None:
     rule = lambda one, fold: 97.0 if one.alpha == 2.0 else 96.0  # noqa: E731
     found = [replace(kept, test=1.0 - kept.valid) for kept in tuning_records(rule, OFFLINE)]
     assert choices_from(found, "ocr")[OFFLINE.key]["chosen"]["alpha"] == 2.0
 
 
-def test_a_point_that_failed_counts_as_nothing() -> None:
+def test_a_failed_point_is_not_chosen() -> None:
     found = tuning_records(lambda one, fold: 97.0 if one.alpha == 2.0 else 96.0, OFFLINE)
-    spoilt = [replace(kept, failed="diverged", valid=math.nan) if kept.recipe.alpha == 2.0 else kept for kept in found]
-    assert choices_from(spoilt, "ocr")[OFFLINE.key]["chosen"]["alpha"] == 0.5
+    failed = [replace(kept, failed="diverged", valid=math.nan) if kept.recipe.alpha == 2.0 else kept for kept in found]
+    assert choices_from(failed, "ocr")[OFFLINE.key]["chosen"]["alpha"] == 0.5
 
 
-def test_runs_of_the_tables_have_no_say_in_the_choice() -> None:
-    """The chosen point has been run 72 times, with worse luck: it stays the choice."""
+def test_runs_of_the_tables_do_not_change_the_choice() -> None:
+    """The chosen point has 72 runs with a lower mean, and remains the choice."""
     rule = lambda one, fold: 97.0 if one.alpha == 2.0 else 96.0  # noqa: E731
     found = tuning_records(rule, OFFLINE)
     best = next(kept.recipe for kept in found if kept.recipe.alpha == 2.0)
@@ -157,14 +157,14 @@ def test_runs_of_the_tables_have_no_say_in_the_choice() -> None:
     assert choices_from([*found, *later], "ocr") == choices_from(found, "ocr")
 
 
-def test_a_grid_that_was_not_run_to_the_end_gives_no_choice() -> None:
+def test_an_incomplete_grid_gives_no_choice() -> None:
     found = tuning_records(lambda one, fold: 90.0 + one.alpha, OFFLINE)
     cut = [kept for kept in found if not (kept.recipe.alpha == 4.0 and kept.recipe.fold == 4)]
     assert choices_from(cut, "ocr") == {}
 
 
-def test_the_best_points_are_run_again_and_those_runs_decide() -> None:
-    """By the first two runs alpha 4 is best, then 2 and 1; over six, it is 1."""
+def test_the_final_runs_of_the_best_points_decide() -> None:
+    """Alpha 4 is best by the first two runs, then 2 and 1. Alpha 1 is best over six runs."""
     first = tuning_records(lambda one, fold: 90.0 + one.alpha if one.learning_rates == (1e-2,) else 80.0, OFFLINE)
     wanted = [recipe for recipe in final_runs("ocr", "adam", first) if recipe.optimizer == "adam"]
     assert {recipe.alpha for recipe in wanted} == {4.0, 2.0, 1.0}
@@ -180,36 +180,36 @@ def test_the_best_points_are_run_again_and_those_runs_decide() -> None:
     assert (some["chosen"]["alpha"], some["runs"]) == (4.0, 2)
 
 
-def test_a_point_that_came_to_nothing_once_gives_way_to_the_next_best() -> None:
-    """Alpha 4 is best by its first runs; one of the tables' runs of it ended at 8 %."""
+def test_a_point_with_one_diverged_run_is_excluded() -> None:
+    """Alpha 4 is best by its first runs, but one of its runs for the tables ended at 8 %."""
     first = tuning_records(lambda one, fold: 90.0 + one.alpha if one.learning_rates == (1e-2,) else 80.0, OFFLINE)
     best = next(kept.recipe for kept in first if kept.recipe.alpha == 4.0 and kept.recipe.learning_rates == (1e-2,))
-    well = record(replace(best, seed=5, fold=7), 50.0, valid=0.9)
-    assert choices_from([*first, well], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 4.0
-    for lost in (replace(well, valid=0.08), replace(well, failed="diverged", valid=math.nan)):
-        assert choices_from([*first, lost], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 2.0
-        assert {recipe.alpha for recipe in final_runs("ocr", "adam", [*first, lost])} == {2.0, 1.0, 0.5}
+    good = record(replace(best, seed=5, fold=7), 50.0, valid=0.9)
+    assert choices_from([*first, good], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 4.0
+    for diverged in (replace(good, valid=0.08), replace(good, failed="diverged", valid=math.nan)):
+        assert choices_from([*first, diverged], "ocr")[OFFLINE.key]["chosen"]["alpha"] == 2.0
+        assert {recipe.alpha for recipe in final_runs("ocr", "adam", [*first, diverged])} == {2.0, 1.0, 0.5}
 
 
-def test_a_rate_at_which_two_points_lost_a_run_gives_way_altogether() -> None:
-    """Alphas 4 and 2 were run for a table, and each lost one run of 72. Alpha 1 at their rate is then not chosen."""
+def test_a_rate_with_diverged_runs_of_two_points_is_excluded() -> None:
+    """Alphas 4 and 2 were run for a table, and one of 72 runs of each diverged. No point with that rate is chosen."""
     first = tuning_records(lambda one, fold: (90.0 if one.learning_rates == (1e-2,) else 80.0) + one.alpha, OFFLINE)
     known = {kept.recipe for kept in first}
-    lost = {}
+    diverged = {}
     for alpha in (4.0, 2.0):
         point = next(one for one in known if one.alpha == alpha and one.learning_rates == (1e-2,))
         rest = [one for one in tables.runs(point) if one not in known]
-        lost[alpha] = [record(one, 90.0, valid=0.08 if one == rest[-1] else 0.9) for one in rest]
+        diverged[alpha] = [record(one, 90.0, valid=0.08 if one == rest[-1] else 0.9) for one in rest]
     chosen = lambda later: choices_from([*first, *later], "ocr")[OFFLINE.key]["chosen"]  # noqa: E731
-    once = chosen([*lost[4.0], lost[2.0][-1]])
+    once = chosen([*diverged[4.0], diverged[2.0][-1]])
     assert (once["learning_rates"], once["alpha"]) == ((1e-2,), 1.0)
-    twice = chosen([*lost[4.0], *lost[2.0]])
+    twice = chosen([*diverged[4.0], *diverged[2.0]])
     assert twice["learning_rates"] != (1e-2,)
     assert twice["alpha"] == 4.0
 
 
-def test_where_every_point_lost_a_run_all_runs_decide() -> None:
-    """Alpha 4 is best by its first runs, but loses two of three; alpha 0.5 loses one of 72."""
+def test_if_every_point_diverged_once_all_runs_decide() -> None:
+    """Alpha 4 is best by its first runs, but two of three later runs diverge. Of alpha 0.5, one of 72 diverges."""
     first = tuning_records(lambda one, fold: 80.0 + one.alpha, OFFLINE)
     known = {kept.recipe for kept in first}
     later = []
@@ -222,14 +222,14 @@ def test_where_every_point_lost_a_run_all_runs_decide() -> None:
     assert {recipe.alpha for recipe in final_runs("ocr", "adam", [*first, *later])} == {0.5}
 
 
-def test_settings_do_not_mix() -> None:
-    """The same rates and factors of another objective, net or scheme are not this setting's."""
+def test_settings_are_separate() -> None:
+    """Records of another objective or optimizer do not count, even with the same rates and factors."""
     others = [replace(OFFLINE, objective="margin"), replace(OFFLINE, optimizer="sgd")]
     found = [kept for other in others for kept in tuning_records(lambda one, fold: 99.0, other)]
     assert set(choices_from(found, "ocr")) == {other.key for other in others}
 
 
-def test_the_file_of_choices_is_read_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_choices_survives_writing_and_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     known = choices_from(tuning_records(lambda one, fold: 90.0 + one.alpha, OFFLINE), "ocr")
     monkeypatch.setattr(grids, "choices", lambda: json.loads(to_text(known)))
     assert tables.setting("ocr", "marginal", "offline") == tables.setting("ocr", "marginal", "offline", known=known)
@@ -237,14 +237,13 @@ def test_the_file_of_choices_is_read_as_it_is_written(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("task", "net"), [("ocr", "sigmoid"), ("chunking", "bilstm"), ("horses", "w16-128")])
-def test_every_setting_has_a_recipe_before_anything_is_chosen(task: str, net: str) -> None:
-    """`equipoise train` asks for any of them."""
+def test_every_setting_has_a_recipe_before_tuning(task: str, net: str) -> None:
     for optimizer, scheme, one in itertools.product(OPTIMIZERS, SCHEMES, ("default", net)):
         recipe = tables.setting(task, "marginal", scheme, optimizer, known={}, net=one)
         assert (recipe.net, recipe.scheme, recipe.optimizer) == (one, scheme, optimizer)
         assert len(recipe.learning_rates) == (3 if scheme == "stage" else 1)
 
 
-def test_a_recipe_of_another_task_has_no_folds() -> None:
+def test_runs_of_an_unknown_task_are_refused() -> None:
     with pytest.raises(ValueError, match="there is no task 'nothing'"):
         tables.runs(Recipe("nothing"))

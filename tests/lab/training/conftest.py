@@ -1,4 +1,4 @@
-"""The tiny task is known to the engine while these tests run."""
+"""Registers the tiny task for these tests."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _double() -> Iterator[None]:
-    """Everything in float64, where two ways to the same number agree to many digits."""
+    """Run in float64, so that two computations of a number agree to many digits."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

@@ -1,4 +1,4 @@
-"""A training that was killed goes on as if nothing had happened; a file that is not its own it leaves alone."""
+"""Training resumes from a checkpoint with identical results, and refuses files that are not its checkpoint."""
 
 import json
 import multiprocessing
@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lab.training import lives
-from lab.training.lives import RECIPES, found, live, told
+from lab.training.resumable import RECIPES, files_in, train_in, without_times
 from lab.training.tiny import recipe
 
 from equipoise.lab.training import BadFileError, Recipe, tensors, train
@@ -18,11 +17,11 @@ from equipoise.lab.training.replica import Replica
 
 
 class StopError(Exception):
-    """As good as a kill: nothing after it is run."""
+    """Raised by a callback to interrupt training."""
 
 
 def interrupted(recipes: list[Recipe], path: Path, epochs: int, **options) -> None:
-    """Train with a checkpoint, and break off after so many epochs."""
+    """Train with a checkpoint, and interrupt after this number of epochs."""
     left = epochs
 
     def watch(replicas: object) -> None:
@@ -36,19 +35,20 @@ def interrupted(recipes: list[Recipe], path: Path, epochs: int, **options) -> No
     assert path.exists()
 
 
-def test_every_file_ever_written_leads_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill leaves the file that was written last: each is a place to go on from, and so is the next one written."""
+@pytest.mark.slow
+def test_resuming_from_any_checkpoint_gives_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resume from each checkpoint of a run, and again from the first checkpoint that the resumed run writes."""
     written: list[bytes] = []
     save = tensors.save
 
-    def kept(path: Path, named: dict, text: str) -> None:
+    def recorded(path: Path, named: dict, text: str) -> None:
         save(path, named, text)
         if path.name == "checkpoint":
             written.append(path.read_bytes())
 
-    monkeypatch.setattr(tensors, "save", kept)
-    live(tmp_path / "whole")
-    want = found(tmp_path / "whole")
+    monkeypatch.setattr(tensors, "save", recorded)
+    train_in(tmp_path / "whole")
+    want = files_in(tmp_path / "whole")
     assert want.keys() == {"runs", *(f"{i}.done" for i in range(len(RECIPES)))}
     first = list(written)
     assert len(first) > 8
@@ -58,8 +58,8 @@ def test_every_file_ever_written_leads_to_the_same_end(tmp_path: Path, monkeypat
             folder.mkdir()
             (folder / "checkpoint").write_bytes(data)
             written.clear()
-            live(folder)
-            got = found(folder)
+            train_in(folder)
+            got = files_in(folder)
             assert got["runs"] == want["runs"], i
             assert all(want[name] == content for name, content in got.items())
             if not written:
@@ -67,27 +67,28 @@ def test_every_file_ever_written_leads_to_the_same_end(tmp_path: Path, monkeypat
             data = written[0]
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
-    """Really killed, by SIGKILL, wherever it happens to be, and started again until it is through."""
+@pytest.mark.slow
+def test_resumes_after_kills_at_random_times(tmp_path: Path) -> None:
+    """Kill the process with SIGKILL at random times, and start it again until it finishes."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "equipoise.lab.training"])
 
     def start(folder: Path) -> multiprocessing.process.BaseProcess:
-        process = context.Process(target=lives.live, args=(folder, 4))
+        process = context.Process(target=train_in, args=(folder, 4))
         process.start()
         return process
 
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    for _ in range(2):  # the first also starts the server
+    for _ in range(2):  # the first run also starts the fork server
         begin = time.monotonic()
         process = start(whole)
         process.join()
         assert process.exitcode == 0
     takes = time.monotonic() - begin
     kills, chance = 0, random.Random(0)
-    for life in range(60):  # each may last a little longer, so that a machine grown slow gets through
+    for attempt in range(60):  # each may run a little longer, so that a slow machine also finishes
         process = start(pieces)
-        process.join(chance.uniform(0.05, 0.3) * takes * (1 + life / 10))
+        process.join(chance.uniform(0.05, 0.3) * takes * (1 + attempt / 10))
         if process.exitcode is None:
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
@@ -98,11 +99,11 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
         assert process.exitcode == -signal.SIGKILL
     assert kills >= 2
     assert process.exitcode == 0
-    got = {name: data for name, data in found(pieces).items() if not name.endswith(".part")}
-    assert got == found(whole)
+    got = {name: data for name, data in files_in(pieces).items() if not name.endswith(".part")}
+    assert got == files_in(whole)
 
 
-def test_it_goes_on_and_does_not_start_anew(tmp_path: Path) -> None:
+def test_resuming_trains_only_the_remaining_epochs(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     recipes = [recipe(max_epochs=4)]
     interrupted(recipes, path, 3)
@@ -114,21 +115,21 @@ def test_it_goes_on_and_does_not_start_anew(tmp_path: Path) -> None:
 
     (run,) = train(recipes, checkpoint=path, watch=watch)
     assert epochs == 1
-    assert told(run) == told(train(recipes)[0])
+    assert without_times(run) == without_times(train(recipes)[0])
     assert not path.exists()
 
 
-def test_runs_that_are_finished_are_not_told_again(tmp_path: Path) -> None:
+def test_done_is_not_called_again_for_finished_runs(tmp_path: Path) -> None:
     path, seen = tmp_path / "checkpoint", []
     recipes = [recipe(max_epochs=1), recipe(max_epochs=3, seed=1)]
     interrupted(recipes, path, 3, stack_size=1, done=lambda run, parameters: seen.append(run.recipe))
     runs = train(recipes, checkpoint=path, stack_size=1, done=lambda run, parameters: seen.append(run.recipe))
     assert seen == recipes
-    assert [told(run) for run in runs] == [told(run) for run in train(recipes, stack_size=1)]
+    assert [without_times(run) for run in runs] == [without_times(run) for run in train(recipes, stack_size=1)]
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 3)])
-def test_with_another_stack_size(tmp_path: Path, before: int, after: int) -> None:
+def test_resuming_with_another_stack_size(tmp_path: Path, before: int, after: int) -> None:
     path = tmp_path / "checkpoint"
     recipes = [recipe(max_epochs=3, seed=seed) for seed in range(5)]
     interrupted(recipes, path, 2, stack_size=before)
@@ -138,7 +139,9 @@ def test_with_another_stack_size(tmp_path: Path, before: int, after: int) -> Non
         assert run.test == pytest.approx(want.test, abs=0.02)
 
 
-def test_it_is_written_no_more_often_than_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_seconds_limits_how_often_the_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     count, save = 0, tensors.save
 
     def counted(*args: object) -> None:
@@ -166,7 +169,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+def test_a_broken_file_is_refused_and_not_changed(tmp_path: Path, name: str) -> None:
     path = tmp_path / "checkpoint"
     interrupted([recipe()], path, 2)
     data = BROKEN[name](path.read_bytes())
@@ -183,7 +186,7 @@ def test_a_broken_file_is_refused_and_left_alone(tmp_path: Path, name: str) -> N
     [[recipe(seed=1)], [recipe(), recipe(seed=1)], [recipe(max_epochs=9)], []],
     ids=["another", "more", "changed", "none"],
 )
-def test_a_file_of_other_recipes_is_refused_and_left_alone(tmp_path: Path, others: list[Recipe]) -> None:
+def test_a_checkpoint_of_other_recipes_is_refused_and_not_changed(tmp_path: Path, others: list[Recipe]) -> None:
     path = tmp_path / "checkpoint"
     interrupted([recipe()], path, 2)
     data = path.read_bytes()
@@ -208,7 +211,7 @@ def test_a_file_of_other_recipes_is_refused_and_left_alone(tmp_path: Path, other
         lambda known: known | {"replicas": [known["replicas"][0] | {"recipe": {"task": "tiny"}}]},
     ],
 )
-def test_a_file_that_says_nonsense_is_refused_and_left_alone(tmp_path: Path, change) -> None:
+def test_a_checkpoint_with_invalid_content_is_refused_and_not_changed(tmp_path: Path, change) -> None:
     path = tmp_path / "checkpoint"
     interrupted([recipe()], path, 2)
     named, text = tensors.load(path)
@@ -219,7 +222,7 @@ def test_a_file_that_says_nonsense_is_refused_and_left_alone(tmp_path: Path, cha
     assert path.read_bytes() == data
 
 
-def test_a_file_of_another_net_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_net_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     interrupted([recipe()], path, 2)
     named, text = tensors.load(path)
@@ -233,8 +236,8 @@ def test_a_file_of_another_net_is_refused_and_left_alone(tmp_path: Path) -> None
     assert path.read_bytes() == data
 
 
-def test_what_is_written_can_be_read_by_anyone(tmp_path: Path) -> None:
-    """Tensors and JSON, and nothing that could run."""
+def test_a_checkpoint_has_only_tensors_and_json(tmp_path: Path) -> None:
+    """So reading it cannot run code."""
     path = tmp_path / "checkpoint"
     recipes = [recipe(), recipe(scheme="stage")]
     interrupted(recipes, path, 2)
@@ -246,6 +249,6 @@ def test_what_is_written_can_be_read_by_anyone(tmp_path: Path) -> None:
     assert b"pickle" not in path.read_bytes()
 
 
-def test_a_replica_is_json_and_back() -> None:
+def test_a_replica_survives_json() -> None:
     replica = Replica(recipe(scheme="stage"))
     assert Replica.from_json(json.loads(json.dumps(replica.to_json()))) == replica

@@ -1,4 +1,4 @@
-"""The engine trains as a plain loop would; a replica does not notice in whose group it trains."""
+"""The engine gives the results of a simple training loop, and a replica does not depend on the others in its stack."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from lab.training.plain import Plain
+from lab.training.reference import Reference
 from lab.training.tiny import Tiny, recipe
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from equipoise.lab.tasks.task import Batch, Parameters, Split
 from equipoise.lab.training import BalanceMonitor, Run, engine, train
 from equipoise.lab.training.replica import Replica
 
-SLOW = [
+LONG = [
     recipe(max_epochs=25, plateau=2, stop=3, threshold=0.01, learning_rates=(0.1,)),
     recipe(max_epochs=25, plateau=1, stop=3, threshold=0.02, scheme="stage", learning_rates=(0.1, 0.1, 0.1)),
 ]
@@ -43,7 +43,7 @@ ALONE = [
     recipe(scheme="learned", speed=3.0, start=0.5, weight_decay=0.5),
     recipe(scheme="joint", weight_decay=0.5),
     recipe(scheme="stage", weight_decay=0.5),
-    *SLOW,
+    *LONG,
 ]
 
 
@@ -66,7 +66,7 @@ def lines(run: Run) -> list[tuple[float, ...]]:
 
 
 def assert_same(got: Run, want: Run, tolerance: float) -> None:
-    """But for the time it took."""
+    """All fields except the times."""
     assert got.recipe == want.recipe
     assert (got.failed, got.epochs) == (want.failed, want.epochs)
     torch.testing.assert_close(
@@ -85,26 +85,26 @@ def assert_same_tensors(got: Parameters, want: Parameters, tolerance: float) -> 
 
 @pytest.mark.usefixtures("_double")
 @pytest.mark.parametrize("wanted", ALONE, ids=short)
-def test_one_run_equals_a_plain_loop(wanted: Recipe) -> None:
+def test_one_run_equals_the_reference_loop(wanted: Recipe) -> None:
     (run,), (parameters,) = results([wanted])
-    plain = Plain(wanted).run()
+    reference = Reference(wanted).run()
     assert run.failed is None
-    assert run.epochs == len(run.history) == len(plain.history)
-    torch.testing.assert_close(lines(run), plain.history, rtol=1e-8, atol=1e-8)
-    assert run.valid == pytest.approx(plain.valid)
-    for part, got in ((plain.test, run.test), (plain.train, run.train)):
-        assert got == pytest.approx(plain.metric(part, plain.last_objective()))
-    unary, _, mask = plain.scored(plain.test)
-    assert run.ratio == pytest.approx(float(plain.crf.balance(unary, mask)))
-    assert run.alpha == pytest.approx(float(plain.crf.scaling.alpha))
-    for name, want in plain.parameters().items():
+    assert run.epochs == len(run.history) == len(reference.history)
+    torch.testing.assert_close(lines(run), reference.history, rtol=1e-8, atol=1e-8)
+    assert run.valid == pytest.approx(reference.valid)
+    for part, got in ((reference.test, run.test), (reference.train, run.train)):
+        assert got == pytest.approx(reference.metric(part, reference.last_objective()))
+    unary, _, mask = reference.scored(reference.test)
+    assert run.ratio == pytest.approx(float(reference.crf.balance(unary, mask)))
+    assert run.alpha == pytest.approx(float(reference.crf.scaling.alpha))
+    for name, want in reference.parameters().items():
         torch.testing.assert_close(parameters[name], want, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.usefixtures("_double")
-def test_these_recipes_try_what_they_should() -> None:
-    """Among the runs above alpha is found anew, the rate is cut, training stops early, and the best is not last."""
-    online, *slow = train([recipe(scheme="online"), *SLOW])
+def test_the_recipes_above_cover_search_cuts_and_early_stopping() -> None:
+    """Alpha changes, the rate is cut, training stops early, and the best epoch is not the last."""
+    online, *slow = train([recipe(scheme="online"), *LONG])
     assert {epoch.alpha for epoch in online.history} - {1.0}
     for run in slow:
         assert len({epoch.learning_rate for epoch in run.history}) > 1
@@ -112,7 +112,7 @@ def test_these_recipes_try_what_they_should() -> None:
     assert any(run.valid > run.history[-1].valid for run in slow)
 
 
-COMPANY = [
+MIXED = [
     *[recipe(scheme=scheme, seed=1, fold=fold % 3, max_epochs=2) for fold, scheme in enumerate(SCHEMES)],
     *[recipe(scheme="joint", objective=name, fold=2, max_epochs=1 + (name != "mean_field")) for name in OBJECTIVES],
     *[recipe(scheme="joint", learning_rates=(rate,)) for rate in (1e-4, 0.1)],
@@ -130,19 +130,20 @@ COMPANY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_double")
 def test_a_stack_equals_separate_runs() -> None:
     """All schemes and objectives, folds of different size, rates, alphas and lengths of training in one call."""
-    alone = [results([one]) for one in COMPANY]
+    alone = [results([one]) for one in MIXED]
     for size in (3, 100):
-        together, parameters = results(COMPANY, stack_size=size)
+        together, parameters = results(MIXED, stack_size=size)
         for one, of_one, ((want,), (of_want,)) in zip(together, parameters, alone, strict=True):
             assert_same(one, want, 1e-9)
             assert_same_tensors(of_one, of_want, 1e-9)
 
 
-def test_a_first_phase_that_is_trained_once_serves_all() -> None:
-    """`unary` after `stage`, in whatever order: the same run as alone."""
+def test_a_shared_first_phase_gives_the_same_results() -> None:
+    """`unary` and `stage` in both orders, compared with separate runs."""
     recipes = [recipe(scheme="stage", max_epochs=2), recipe(scheme="unary", max_epochs=2)]
     for order in (recipes, recipes[::-1]):
         for run in train(order):
@@ -150,8 +151,8 @@ def test_a_first_phase_that_is_trained_once_serves_all() -> None:
 
 
 @pytest.mark.usefixtures("_double")
-def test_replicas_that_are_finished_may_also_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where a stack is not made anew for every one that leaves: who waits does not move, nor disturb."""
+def test_finished_replicas_may_stay_in_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where a stack is rebuilt rarely. A finished replica does not change, nor does it change others."""
     recipes = [
         recipe(max_epochs=2, scheme="online"),
         recipe(max_epochs=5, scheme="online", seed=1),
@@ -168,7 +169,7 @@ def test_replicas_that_are_finished_may_also_wait(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_same_recipe_gives_the_same_run_bit_for_bit() -> None:
-    recipes = COMPANY[:10]
+    recipes = MIXED[:10]
     torch.manual_seed(0)
     one, one_parameters = results(recipes)
     torch.manual_seed(1)
@@ -179,7 +180,7 @@ def test_the_same_recipe_gives_the_same_run_bit_for_bit() -> None:
         assert_same_tensors(a, b, 0.0)
 
 
-def test_seeds_and_folds_are_other_runs_and_schemes_start_alike() -> None:
+def test_random_numbers_depend_on_seed_and_fold_but_not_on_the_scheme() -> None:
     a, b, c = (Replica(recipe(seed=seed, fold=fold)) for seed, fold in ((0, 0), (1, 0), (0, 1)))
     draws = {float(torch.rand((), generator=x.generator("init"))) for x in (a, b, c)}
     draws |= {float(torch.rand((), generator=a.generator("order/0/0")))}
@@ -189,21 +190,21 @@ def test_seeds_and_folds_are_other_runs_and_schemes_start_alike() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["unary", "stage"])
-def test_an_alpha_that_a_scheme_does_not_have_changes_nothing(scheme: str) -> None:
+def test_alpha_has_no_effect_on_schemes_without_a_factor(scheme: str) -> None:
     one, other = recipe(scheme=scheme, max_epochs=2), recipe(scheme=scheme, max_epochs=2, alpha=4.0)
-    (together, twin), (alone,) = train([one, other]), train([other])
-    assert lines(together) == lines(twin) == lines(alone)
+    (first, second), (alone,) = train([one, other]), train([other])
+    assert lines(first) == lines(second) == lines(alone)
 
 
-def test_nets_that_split_differently_keep_their_examples() -> None:
-    """A net's name may say what it learns from: the same fold and seed are not the same examples."""
+def test_nets_with_different_splits_keep_their_own_examples() -> None:
+    """A split may depend on the net, so the same fold and seed need not be the same examples."""
     every, few = recipe(max_epochs=2), recipe(net="few", max_epochs=2)
     (_, together), (alone,) = train([every, few]), train([few])
     assert lines(together) == lines(alone) != lines(train([every])[0])
 
 
 def test_the_net_is_frozen_in_the_second_stage() -> None:
-    """With a third learning rate too small to move a number, the net is that of `unary`, and the matrix is not."""
+    """With a third learning rate that moves nothing, the net equals that of `unary`, and the matrix does not."""
     rates = (0.03, 0.05, 1e-30)
     (alone, stage), (of_alone, of_stage) = results(
         [recipe(scheme="unary"), recipe(scheme="stage", learning_rates=rates)]
@@ -216,7 +217,7 @@ def test_the_net_is_frozen_in_the_second_stage() -> None:
 
 
 def test_the_net_is_not_run_while_it_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its scores are computed once, however many epochs there are: all 210 examples go in one call."""
+    """Its scores are computed once for all epochs: one call with all 210 examples."""
     calls: list[int] = []
     unary = Tiny.unary
 
@@ -232,18 +233,18 @@ def test_the_net_is_not_run_while_it_is_frozen(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_best_parameters_are_kept() -> None:
-    """Run too hot, so that validation has its best before the end: what is returned is of that epoch."""
+    """At a rate so large that the best epoch is not the last."""
     (run,), (parameters,) = results([recipe(learning_rates=(0.5,), max_epochs=12, stop=12, plateau=12)])
     by_epoch = [epoch.valid for epoch in run.history]
     assert run.valid == max(by_epoch) > by_epoch[-1]
-    plain = Plain(run.recipe)
-    plain.net.load_state_dict({k.removeprefix("unary."): x for k, x in parameters.items() if "unary." in k})
-    plain.crf.load_state_dict({"pairwise": parameters["pairwise.matrix"]}, strict=False)
-    for examples, want in ((plain.validation, run.valid), (plain.test, run.test), (plain.train, run.train)):
-        assert plain.metric(examples, "marginal") == pytest.approx(want, abs=1e-6)
+    reference = Reference(run.recipe)
+    reference.net.load_state_dict({k.removeprefix("unary."): x for k, x in parameters.items() if "unary." in k})
+    reference.crf.load_state_dict({"pairwise": parameters["pairwise.matrix"]}, strict=False)
+    for examples, want in ((reference.validation, run.valid), (reference.test, run.test), (reference.train, run.train)):
+        assert reference.metric(examples, "marginal") == pytest.approx(want, abs=1e-6)
 
 
-def test_history() -> None:
+def test_history_follows_the_plateau_rule() -> None:
     (run,) = train([recipe(max_epochs=30, plateau=2, stop=5, threshold=0.02, learning_rates=(0.1,))])
     assert run.epochs == len(run.history) < 30
     reference, waited, cuts = -math.inf, 0, 0
@@ -263,30 +264,32 @@ def test_history() -> None:
 
 
 @pytest.mark.usefixtures("_double")
-def test_a_replica_that_breaks_down_is_marked_and_the_others_go_on() -> None:
-    broken = [
+def test_a_diverged_replica_fails_and_the_others_continue() -> None:
+    diverging = [
         recipe(optimizer="sgd", learning_rates=(1.7e308,), objective="likelihood"),
         recipe(optimizer="sgd", learning_rates=(1.7e308,)),
         recipe(optimizer="sgd", learning_rates=(1.7e308, 1.0, 1.0), scheme="stage"),
-        recipe(optimizer="sgd", learning_rates=(1.7e308, 1.0, 1.0), scheme="stage", objective="margin"),  # its twin
+        recipe(
+            optimizer="sgd", learning_rates=(1.7e308, 1.0, 1.0), scheme="stage", objective="margin"
+        ),  # shares its first phase
         recipe(optimizer="sgd", learning_rates=(1.7e308,), scheme="learned"),
     ]
     healthy = [recipe(optimizer="sgd", seed=seed, learning_rates=(0.05,)) for seed in range(2)]
     healthy += [recipe(optimizer="sgd", scheme="online", learning_rates=(0.05,))]
-    runs, parameters = results([*broken, *healthy])
-    for run, of_run in zip(runs[: len(broken)], parameters, strict=False):
-        assert all(bool(x.isfinite().all()) for x in of_run.values())  # the best from before
+    runs, parameters = results([*diverging, *healthy])
+    for run, of_run in zip(runs[: len(diverging)], parameters, strict=False):
+        assert all(bool(x.isfinite().all()) for x in of_run.values())  # the best before it diverged
         assert run.failed is not None
         assert f"the loss was {run.history[-1].loss} in epoch {run.epochs} of phase 0" in run.failed
         assert not math.isfinite(run.history[-1].loss)
         assert all(math.isfinite(epoch.loss) for epoch in run.history[:-1])
         assert {epoch.phase for epoch in run.history} == {0}
         assert all(math.isnan(x) for x in (run.test, run.valid, run.train))
-    for run in runs[len(broken) :]:
+    for run in runs[len(diverging) :]:
         assert_same(run, train([run.recipe])[0], 1e-9)
 
 
-def test_a_net_that_cannot_be_stacked_runs_alone() -> None:
+def test_a_net_for_one_replica_at_a_time_is_not_stacked() -> None:
     recipes = [recipe(net="alone", seed=seed, scheme=scheme) for seed in (0, 1) for scheme in ("joint", "stage")]
     for run in train(recipes):  # the net refuses more than one replica
         stacked = train([replace(run.recipe, net="default")])[0]
@@ -294,7 +297,7 @@ def test_a_net_that_cannot_be_stacked_runs_alone() -> None:
         assert run.test == stacked.test
 
 
-def test_watch_is_shown_every_epoch_and_the_engine_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_watch_is_called_every_epoch_and_the_engine_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     seen: list[list[int]] = []
     recipes = [recipe(max_epochs=2), recipe(max_epochs=3, seed=1)]
     train(recipes, watch=lambda replicas: seen.append([len(replica.history) for replica in replicas]))
@@ -302,20 +305,20 @@ def test_watch_is_shown_every_epoch_and_the_engine_prints_nothing(capfd: pytest.
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_balance_can_be_watched() -> None:
-    said: list[str] = []
+def test_watch_can_follow_the_balance() -> None:
+    reported: list[str] = []
 
     def watch(replicas: Sequence[Replica]) -> None:
-        said.append(scaling.verdict([epoch.ratio for epoch in replicas[0].history]).state)
+        reported.append(scaling.verdict([epoch.ratio for epoch in replicas[0].history]).state)
 
     train([recipe(scheme="offline", alpha=100.0, max_epochs=2)], watch=watch)
-    assert said == ["unary dominates", "unary dominates"]
+    assert reported == ["unary dominates", "unary dominates"]
 
 
-def test_the_monitor_says_each_change_once() -> None:
-    """Of runs that are in balance, and of nets that train alone, nothing."""
-    said: list[str] = []
-    monitor = BalanceMonitor(said.append)
+def test_the_monitor_reports_each_change_once() -> None:
+    """It reports nothing on balanced runs and on nets that train alone."""
+    reported: list[str] = []
+    monitor = BalanceMonitor(reported.append)
     recipes = [
         recipe(scheme="offline", alpha=100.0, max_epochs=3, seed=4, fold=1),
         recipe(scheme="offline", alpha=1.0, max_epochs=3),
@@ -324,24 +327,24 @@ def test_the_monitor_says_each_change_once() -> None:
     ]
     runs = train(recipes, watch=monitor)
     advice = "ratio 100 and steady; try scaling.Learned() or scaling.Offline()"
-    assert len(said) == 2
-    assert f"tiny offline, seed 4, fold 1: pairwise part has almost no influence: {advice}" in said
-    assert any("unary part has almost no influence: ratio 0.01 and steady" in text for text in said)
+    assert len(reported) == 2
+    assert f"tiny offline, seed 4, fold 1: pairwise part has almost no influence: {advice}" in reported
+    assert any("unary part has almost no influence: ratio 0.01 and steady" in text for text in reported)
     for run in (runs[0], runs[1], runs[3]):
         assert monitor.verdicts[run.recipe.key].ratio == run.history[-1].ratio
     assert runs[2].recipe.key not in monitor.verdicts
 
 
-def test_the_monitor_survives_a_run_that_breaks_down() -> None:
-    """After the one step of its first epoch this run's scores overflow, while its loss was still a number."""
-    broken = recipe(optimizer="sgd", learning_rates=(3e38,), batch_size=150, objective="likelihood")
-    said: list[str] = []
-    runs = train([broken, replace(broken, learning_rates=(0.1,))], watch=BalanceMonitor(said.append))
+def test_the_monitor_accepts_a_diverged_run() -> None:
+    """The scores overflow after the only step of the first epoch, while its loss is still finite."""
+    diverging = recipe(optimizer="sgd", learning_rates=(3e38,), batch_size=150, objective="likelihood")
+    reported: list[str] = []
+    runs = train([diverging, replace(diverging, learning_rates=(0.1,))], watch=BalanceMonitor(reported.append))
     assert runs[0].failed is not None
     assert runs[1].failed is None
 
 
-def test_done_is_told_of_each_run_as_soon_as_it_is_finished() -> None:
+def test_done_is_called_as_soon_as_a_run_is_finished() -> None:
     order: list[str] = []
     recipes = [recipe(scheme="unary", max_epochs=1), recipe(scheme="stage", max_epochs=2)]
     train(
@@ -353,18 +356,18 @@ def test_done_is_told_of_each_run_as_soon_as_it_is_finished() -> None:
     assert order[-1] == "stage"
 
 
-def test_no_recipes() -> None:
+def test_an_empty_list_of_recipes() -> None:
     assert train([]) == []
 
 
 @pytest.mark.parametrize(("subset", "fold"), [(151, 0), (91, 2)])
-def test_a_subset_larger_than_the_data(subset: int, fold: int) -> None:
+def test_a_subset_larger_than_the_training_set_is_refused(subset: int, fold: int) -> None:
     with pytest.raises(ValueError, match=f"subset is {subset}, but there are only {subset - 1} training examples"):
         train([recipe(scheme="online", subset=subset, fold=fold)])
     train([recipe(scheme="joint", subset=subset, fold=fold, max_epochs=1)])
 
 
-def test_bad_arguments() -> None:
+def test_unknown_tasks_and_precisions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"there is no task 'tinny'; did you mean tiny\?"):
         train([Recipe("tinny")])
     with pytest.raises(ValueError, match=r"precision must be .*, got 'half'"):
@@ -372,7 +375,7 @@ def test_bad_arguments() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
-def test_the_precision_is_put_back(precision: str) -> None:
+def test_the_precision_is_restored_after_training(precision: str) -> None:
     before = torch.backends.cuda.matmul.allow_tf32
     seen: list[bool] = []
     train(
@@ -385,14 +388,14 @@ def test_the_precision_is_put_back(precision: str) -> None:
 
 
 class FewWords(OCR):
-    """The real letters, but 64 words to train on, and 40 each to validate and test."""
+    """The real data with 64 training words, and 40 words each for validation and test."""
 
     def split(self, fold: int, seed: int) -> Split:
         train, valid, test = super().split(fold, seed)
         return Split(train[: 64 + fold], valid[:40], test[:40])
 
 
-def test_real_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handwriting_in_a_stack_equals_separate_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks.TASKS, "ocr", FewWords)
     recipes = [
         Recipe("ocr", scheme=scheme, fold=fold, max_epochs=2, batch_size=16, subset=30, learning_rates=(1e-3,))

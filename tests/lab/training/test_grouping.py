@@ -1,4 +1,4 @@
-"""Who trains with whom: what a stack must share it shares, and nothing is trained twice."""
+"""Stacks have in common what they must have, and no phase is trained twice."""
 
 import itertools
 from dataclasses import replace
@@ -18,15 +18,15 @@ MIXED = [
 ]
 
 
-def test_every_recipe_has_one_place_at_each_phase_it_has() -> None:
+def test_every_recipe_is_in_one_group_for_each_of_its_phases() -> None:
     for depth in range(3):
-        placed = [i for group in grouping.stack_groups(MIXED, depth) for i in group]
-        assert len(placed) == len(set(placed))
-        spared = set(grouping.shared_first_phase(MIXED)) if depth == 0 else set()
-        assert set(placed) == {i for i, x in enumerate(MIXED) if len(phases(x)) > depth} - spared
+        grouped = [i for group in grouping.stack_groups(MIXED, depth) for i in group]
+        assert len(grouped) == len(set(grouped))
+        shared = set(grouping.shared_first_phase(MIXED)) if depth == 0 else set()
+        assert set(grouped) == {i for i, x in enumerate(MIXED) if len(phases(x)) > depth} - shared
 
 
-def test_a_company_shares_what_must_be_shared_and_kinds_lie_side_by_side() -> None:
+def test_a_group_has_one_optimizer_and_recipes_of_one_kind_are_neighbours() -> None:
     for depth in range(3):
         for group in grouping.stack_groups(MIXED, depth):
             assert len({(MIXED[i].optimizer, MIXED[i].batch_size, MIXED[i].momentum) for i in group}) == 1
@@ -37,7 +37,7 @@ def test_a_company_shares_what_must_be_shared_and_kinds_lie_side_by_side() -> No
             assert changes == len(set(kinds)) - 1
 
 
-def test_companies_are_apart_by_what_cannot_be_shared() -> None:
+def test_which_fields_separate_groups() -> None:
     base = recipe()
     others = [replace(base, **{name: value}) for name, value in (("net", "alone"), ("optimizer", "sgd"))]
     others += [replace(base, batch_size=5), replace(base, momentum=0.1)]
@@ -52,7 +52,7 @@ def test_companies_are_apart_by_what_cannot_be_shared() -> None:
     assert len(grouping.stack_groups([base, *same], 0)) == 1
 
 
-def test_twins_are_all_whose_first_phase_is_the_same_training() -> None:
+def test_which_recipes_share_their_first_phase() -> None:
     first = {"max_epochs": 5, "seed": 3}
     recipes = [
         recipe(scheme="stage", **first, learning_rates=(0.1, 0.2, 0.3)),
@@ -76,7 +76,7 @@ def test_twins_are_all_whose_first_phase_is_the_same_training() -> None:
         assert grouping.shared_first_phase([recipes[2], replace(recipes[2], **{name: value})]) == {}
 
 
-def test_all_are_tested_by_their_last_phase() -> None:
+def test_groups_for_testing_have_every_recipe_once() -> None:
     for group in grouping.groups_for_testing(MIXED):
         assert len({MIXED[i].optimizer for i in group}) == 1
     assert sorted(i for group in grouping.groups_for_testing(MIXED) for i in group) == list(range(len(MIXED)))

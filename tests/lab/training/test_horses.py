@@ -1,4 +1,4 @@
-"""Horses in the engine: a run is that of a plain loop over plain modules, and does not notice its group."""
+"""Horses in the engine: a run equals a simple training loop over modules, and does not depend on its stack."""
 
 import copy
 import itertools
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from lab.nets.plain_unet import PlainUNet
-from lab.tasks.horses.herd import write
+from lab.tasks.horses.synthetic import write
 from torch import Tensor, nn
 
 from equipoise import GaussianCRF, scaling
@@ -24,7 +24,7 @@ NET = "w2-16-d2"
 
 
 class FewHorses(Horses):
-    """Training sets of 22, 26 and 30 pictures, so that replicas in group have different numbers of batches."""
+    """Training sets of 22, 26 and 30 pictures, so that replicas have different numbers of batches."""
 
     def split(self, fold: int, seed: int) -> Split:
         train, valid, test = super().split(fold, seed)
@@ -32,8 +32,8 @@ class FewHorses(Horses):
 
 
 @pytest.fixture(autouse=True)
-def _herd(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.getbasetemp() / "herd"
+def _small_horses(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp() / "horses"
     if not folder.exists():
         write(folder)
     monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
@@ -47,8 +47,8 @@ def recipe(**changes) -> Recipe:
 
 
 @dataclass
-class Plain:
-    """One model in training: two modules, a `GaussianCRF`, `torch.optim`, and batches filled up by hand."""
+class Reference:
+    """A training loop for one model: two modules, a `GaussianCRF`, `torch.optim`, and batches filled by hand."""
 
     recipe: Recipe
     history: list[tuple[float, ...]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Plain:
         self.modules = nn.ModuleDict({"nets": self.nets, "crf": self.crf})
         self.train, self.valid, self.test = self.task.split(recipe.fold, recipe.seed)
 
-    def run(self) -> "Plain":
+    def run(self) -> "Reference":
         rates = self.recipe.learning_rates
         if self.recipe.scheme == "unary":
             self.phase(0, True, ["unary"], rates[0])
@@ -123,7 +123,7 @@ class Plain:
 
     def loss(self, batch: Tensor, alone: bool) -> Tensor:
         n = len(batch)
-        filled = batch[torch.arange(8) % n]  # batch norm sees these once more, the loss does not
+        filled = batch[torch.arange(8) % n]  # batch norm uses the repeated examples, the loss does not
         images, labels = self.task.images[filled], self.task.masks[batch].long()
         unary = self.nets["unary"](images)[:n]
         if alone:
@@ -165,20 +165,20 @@ def lines(run: Run) -> list[tuple[float, ...]]:
     ],
     ids=lambda one: f"{one.scheme}-{one.net}",
 )
-def test_one_run_equals_a_plain_loop(wanted: Recipe) -> None:
-    """With a last batch that is not full. The ratio of a net that trains alone says nothing, as nothing moves W."""
+def test_one_run_equals_the_reference_loop(wanted: Recipe) -> None:
+    """With a last batch that is not full."""
     (run,), (parameters,) = results([wanted])
-    plain = Plain(wanted).run()
+    reference = Reference(wanted).run()
     assert run.failed is None
-    got, want = ([(*line[:3], *line[4:]) for line in history] for history in (lines(run), plain.history))
+    got, want = ([(*line[:3], *line[4:]) for line in history] for history in (lines(run), reference.history))
     torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close([x[3] for x in lines(run)], [x[3] for x in plain.history], rtol=1e-5, atol=1e-6)
-    assert run.test == pytest.approx(plain.metric(plain.test, alone=False), abs=1e-6)
-    for name, x in plain.parameters().items():
+    torch.testing.assert_close([x[3] for x in lines(run)], [x[3] for x in reference.history], rtol=1e-5, atol=1e-6)
+    assert run.test == pytest.approx(reference.metric(reference.test, alone=False), abs=1e-6)
+    for name, x in reference.parameters().items():
         torch.testing.assert_close(parameters[name], x, rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
 
 
-COMPANY = [
+MIXED = [
     *[recipe(scheme=scheme, fold=place % 3, seed=place % 2) for place, scheme in enumerate(SCHEMES)],
     recipe(scheme="joint", fold=2, learning_rates=(0.03,), max_epochs=3),
     recipe(scheme="unary", fold=2, seed=3, max_epochs=1),
@@ -186,12 +186,13 @@ COMPANY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_double")
 def test_a_stack_equals_separate_runs() -> None:
-    """All schemes, training sets of different size, so with fillers and whole batches of them, in one call."""
-    alone = [results([one]) for one in COMPANY]
+    """All schemes, and training sets of different size, so that some batches are partly or completely fillers."""
+    alone = [results([one]) for one in MIXED]
     for size in (3, 100):
-        together, parameters = results(COMPANY, stack_size=size)
+        together, parameters = results(MIXED, stack_size=size)
         for run, of_run, ((want,), (of_want,)) in zip(together, parameters, alone, strict=True):
             got, wanted = (
                 [*itertools.chain(*lines(one)), one.test, one.valid, one.train, one.alpha, one.ratio]
@@ -203,7 +204,7 @@ def test_a_stack_equals_separate_runs() -> None:
 
 
 @pytest.mark.usefixtures("_double")
-def test_a_net_alone_leaves_the_other_as_it_was() -> None:
+def test_training_the_unary_net_does_not_change_the_pairwise_net() -> None:
     (_,), (parameters,) = results([recipe(scheme="unary")])
     start = FewHorses(NET).init(Replica(recipe()).generator("init"))
     moved = {name for name, x in start.items() if not torch.equal(parameters[name], x)}
@@ -211,8 +212,8 @@ def test_a_net_alone_leaves_the_other_as_it_was() -> None:
 
 
 @pytest.mark.usefixtures("_double")
-def test_the_frozen_net_keeps_its_statistics() -> None:
-    """In the second stage; with a third rate too small to move a number, they move in the third all the same."""
+def test_the_net_is_frozen_in_the_second_stage() -> None:
+    """With a third learning rate that moves nothing, the net equals that of `unary`."""
     (run, stage), (of_alone, of_stage) = results(
         [recipe(scheme="unary"), recipe(scheme="stage", learning_rates=(0.01, 0.02, 1e-30), max_epochs=2)]
     )
@@ -223,10 +224,10 @@ def test_the_frozen_net_keeps_its_statistics() -> None:
             assert torch.equal(x, of_stage[name])
 
 
-def test_one_that_breaks_down_is_marked_and_the_others_go_on() -> None:
-    broken = [recipe(optimizer="sgd", learning_rates=(1e30,)), recipe(net=f"{NET}+checked")]
+def test_a_diverged_replica_fails_and_the_others_continue() -> None:
+    diverging = [recipe(optimizer="sgd", learning_rates=(1e30,)), recipe(net=f"{NET}+checked")]
     healthy = recipe(optimizer="sgd", seed=1)
-    runs = train([broken[0], healthy, broken[1]])
+    runs = train([diverging[0], healthy, diverging[1]])
     assert "the loss was nan in epoch" in str(runs[0].failed)
     assert "the loss was nan in epoch 1" in str(runs[2].failed)
     assert runs[1].failed is None
@@ -234,7 +235,8 @@ def test_one_that_breaks_down_is_marked_and_the_others_go_on() -> None:
     assert math.isnan(runs[2].test)
 
 
-def test_it_learns_and_the_file_knows_what_the_run_knew(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_it_learns_and_a_saved_model_has_the_same_metric(tmp_path: Path) -> None:
     wanted = recipe(scheme="joint", max_epochs=25, plateau=25, stop=25, learning_rates=(0.02,), fold=2)
     (run,), (parameters,) = results([wanted])
     assert run.history[-1].loss < run.history[0].loss
@@ -246,18 +248,18 @@ def test_it_learns_and_the_file_knows_what_the_run_knew(tmp_path: Path) -> None:
     assert model.predict(test).shape == (9, 16, 16)
 
 
-def test_a_checkpoint_in_the_middle_of_it(tmp_path: Path) -> None:
-    """Statistics are part of it: what goes on from it is what would have been."""
+def test_resuming_from_a_checkpoint_gives_the_same_result(tmp_path: Path) -> None:
+    """A checkpoint includes the statistics of batch norm."""
 
     class StoppedError(Exception):
         pass
 
     recipes = [recipe(scheme="joint", max_epochs=3), recipe(scheme="stage", max_epochs=1)]
     want, of_want = results(recipes)
-    for life in range(3):
+    for epochs in range(3):
 
-        def watch(replicas: list[Replica], life: int = life) -> None:
-            if sum(len(replica.history) for replica in replicas) > life:
+        def watch(replicas: list[Replica], epochs: int = epochs) -> None:
+            if sum(len(replica.history) for replica in replicas) > epochs:
                 raise StoppedError
 
         with pytest.raises(StoppedError):
@@ -270,8 +272,8 @@ def test_a_checkpoint_in_the_middle_of_it(tmp_path: Path) -> None:
         assert all(torch.equal(x, parameters[name]) for name, x in wanted.items())
 
 
-def test_evaluation_goes_in_portions_that_fit() -> None:
-    """A map of a net of width 16 at 128 x 128 has 2^18 numbers: 256 pictures at once, over all replicas."""
+def test_evaluation_is_split_into_batches_that_fit_in_memory() -> None:
+    """A feature map of width 16 at 128 x 128 has 2^18 numbers: 256 pictures at once, over all replicas."""
     assert Horses("w16-128").at_once == 256
     assert Horses("w8-64").at_once == 2048
     recipes = [recipe(seed=seed, max_epochs=1) for seed in range(2)]
@@ -294,15 +296,15 @@ def test_evaluation_goes_in_portions_that_fit() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-2), ("bfloat16", 0.1)])
-def test_a_gpu_says_the_same(precision: str, tolerance: float) -> None:
-    """The first epoch's loss, from kernels, in a recorded step, with fillers."""
+def test_the_loss_on_a_gpu_equals_that_on_the_cpu(precision: str, tolerance: float) -> None:
+    """In the first epoch, with kernels, a recorded step and fillers."""
     recipes = [recipe(scheme=scheme, fold=place % 3, max_epochs=1) for place, scheme in enumerate(SCHEMES)]
     want = [run.history[0].loss for run in train(recipes)]
     got = [run.history[0].loss for run in train(recipes, device="cuda", precision=precision)]
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
-def test_seeds_share_nothing_but_the_validation_set() -> None:
+def test_seeds_share_the_validation_set_but_not_the_initial_parameters() -> None:
     a, b = (Replica(replace(recipe(), seed=seed)) for seed in (0, 1))
     task = Horses(NET)
     assert torch.equal(task.split(0, 0).valid, task.split(0, 1).valid)

@@ -1,4 +1,4 @@
-"""A trained model in a file predicts as it did when training ended; another file is not taken for one."""
+"""A saved model predicts as it did after training; other files are refused."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.training.plain import Plain
+from lab.training.reference import Reference
 from lab.training.tiny import Tiny, recipe
 
 from equipoise import chain
@@ -30,7 +30,7 @@ def trained(*recipes: Recipe) -> list[tuple[Run, Model]]:
     return found
 
 
-def test_saved_and_loaded_it_is_the_same_model(tmp_path: Path) -> None:
+def test_a_saved_model_is_the_same_after_loading(tmp_path: Path) -> None:
     for i, (run, model) in enumerate(trained(*SOME)):
         path = tmp_path / str(i)
         model.save(path)
@@ -42,63 +42,63 @@ def test_saved_and_loaded_it_is_the_same_model(tmp_path: Path) -> None:
         assert torch.equal(again.predict(split.test), model.predict(split.test))
 
 
-def as_layer(run: Run, model: Model) -> Plain:
-    """The same parameters in a `ChainCRF` and a plain net."""
-    plain = Plain(run.recipe)
-    plain.net.load_state_dict({k.removeprefix("unary."): x for k, x in model.parameters.items() if "unary." in k})
-    plain.crf.load_state_dict({"pairwise": model.parameters["pairwise.matrix"]}, strict=False)
-    plain.crf.scaling.alpha.fill_(run.alpha)
-    return plain
+def as_layer(run: Run, model: Model) -> Reference:
+    """The same parameters in a `ChainCRF` and a module."""
+    reference = Reference(run.recipe)
+    reference.net.load_state_dict({k.removeprefix("unary."): x for k, x in model.parameters.items() if "unary." in k})
+    reference.crf.load_state_dict({"pairwise": model.parameters["pairwise.matrix"]}, strict=False)
+    reference.crf.scaling.alpha.fill_(run.alpha)
+    return reference
 
 
 def test_predictions_are_those_of_the_layer() -> None:
     for run, model in trained(*SOME[:2]):
-        plain = as_layer(run, model)
-        unary, _, mask = plain.scored(plain.test)
+        reference = as_layer(run, model)
+        unary, _, mask = reference.scored(reference.test)
         rule = "marginal" if run.recipe.objective == "marginal" else "map"
-        want = plain.crf.decode(unary, mask, rule)
-        assert torch.equal(model.predict(plain.test)[mask], want[mask])
+        want = reference.crf.decode(unary, mask, rule)
+        assert torch.equal(model.predict(reference.test)[mask], want[mask])
 
 
 def test_marginals_are_those_of_the_layer() -> None:
-    """Mean field's are its own, and a net alone has its softmax."""
+    """Exact, by mean field if trained with it, and the softmax of a net alone."""
     kinds = [*SOME[:2], recipe(max_epochs=1, objective="mean_field"), recipe(max_epochs=1, scheme="unary")]
     for run, model in trained(*kinds):
-        plain = as_layer(run, model)
-        unary, _, mask = plain.scored(plain.test)
-        batch = model.task.batch(plain.test[None], model.task.room(plain.test[None]))
+        reference = as_layer(run, model)
+        unary, _, mask = reference.scored(reference.test)
+        batch = model.task.batch(reference.test[None], model.task.room(reference.test[None]))
         got = model.log_marginals_batch(batch)[0]
         if run.recipe.scheme == "unary":
             want = unary.log_softmax(-1)
         elif run.recipe.objective == "mean_field":
-            want = chain.mean_field(unary, plain.crf.pairwise, mask.sum(-1), iterations=MEAN_FIELD_ITERATIONS)
+            want = chain.mean_field(unary, reference.crf.pairwise, mask.sum(-1), iterations=MEAN_FIELD_ITERATIONS)
         else:
-            want = plain.crf.log_marginals(unary, mask)
+            want = reference.crf.log_marginals(unary, mask)
         torch.testing.assert_close(got[mask], want[mask], rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_reads_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_a_model_creates_its_task_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ((_, model),) = trained(SOME[0])
     model.save(tmp_path / "model")
-    made: list[Tiny] = []
+    created: list[Tiny] = []
 
     def make(*args: object) -> Tiny:
-        made.append(Tiny(*args))
-        return made[-1]
+        created.append(Tiny(*args))
+        return created[-1]
 
     monkeypatch.setitem(tasks.TASKS, "tiny", make)
     again = Model.load(tmp_path / "model")
-    assert made == [again.task]
+    assert created == [again.task]
 
 
-def test_examples_by_number_in_any_order() -> None:
+def test_predict_accepts_examples_in_any_order() -> None:
     ((_, model),) = trained(SOME[0])
-    there = model.predict([7, 3, 3])
-    assert torch.equal(there[[1, 0]], model.predict(torch.tensor([3, 7])))
-    assert torch.equal(there[1], there[2])
+    labels = model.predict([7, 3, 3])
+    assert torch.equal(labels[[1, 0]], model.predict(torch.tensor([3, 7])))
+    assert torch.equal(labels[1], labels[2])
 
 
-def test_another_file_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model"
     ((_, model),) = trained(SOME[0])
     model.save(path)
@@ -116,8 +116,8 @@ def test_another_file_is_not_taken_for_one(tmp_path: Path) -> None:
         ),
         (named | {"pairwise.matrix": torch.zeros(2, 2)}, text, "a different net: pairwise.matrix"),
     ]
-    for tensors_there, text_there, message in changes:
-        tensors.save(path, tensors_there, text_there)
+    for changed, changed_text, message in changes:
+        tensors.save(path, changed, changed_text)
         with pytest.raises(BadFileError, match=message) as caught:
             Model.load(path)
         assert str(path) in str(caught.value)
@@ -127,7 +127,7 @@ def test_another_file_is_not_taken_for_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["scaling.alpha", "scaling.log_unary"])
-def test_a_file_without_its_scaling_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_model_without_the_state_of_scaling_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "model"
     ((_, model),) = trained(replace(SOME[2], max_epochs=1))
     model.save(path)

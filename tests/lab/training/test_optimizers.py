@@ -1,4 +1,4 @@
-"""Each replica moves as torch.optim would move it, at its own rate; one that does not move keeps every bit."""
+"""Each replica moves as with torch.optim at its own rate; a replica that does not move is unchanged bit for bit."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ def start(dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def gradients(step: int, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Of very different sizes, some 0 throughout, and dependent on where the parameters are."""
+    """Gradients of very different sizes, some always 0, that depend on the parameters."""
     generator = torch.Generator().manual_seed(step)
     found = {}
     for name, x in parameters.items():
@@ -37,8 +37,8 @@ def gradients(step: int, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("name", PEERS)
-def test_as_torch_does_it(name: str, dtype: torch.dtype, tolerance: float) -> None:
-    """Replica e rests in every step that leaves the remainder e when divided by 5, so their counts of steps differ."""
+def test_steps_are_those_of_torch(name: str, dtype: torch.dtype, tolerance: float) -> None:
+    """Replica e does not move in steps with step % 5 == e, so the replicas have different numbers of steps."""
     optimizer = optimizers.make(name, momentum=0.8)
     parameters = start(dtype)
     state, steps = optimizers.fresh(optimizer, parameters), torch.zeros(E, dtype=dtype)
@@ -61,7 +61,7 @@ def test_as_torch_does_it(name: str, dtype: torch.dtype, tolerance: float) -> No
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_who_does_not_move_keeps_every_bit(name: str) -> None:
+def test_a_replica_that_does_not_move_is_unchanged(name: str) -> None:
     optimizer = optimizers.make(name, momentum=0.8)
     parameters = start(torch.float32)
     state, steps = optimizers.fresh(optimizer, parameters), torch.zeros(E)
@@ -71,7 +71,7 @@ def test_who_does_not_move_keeps_every_bit(name: str) -> None:
         return [*parameters.values(), *(x for slots in state.values() for x in slots.values()), steps]
 
     first = [x.clone() for x in everything()]
-    for step in range(3):  # replica 0 has not moved yet, 3 has and rests now
+    for step in range(3):  # replica 0 never moves, replica 3 only in the first step
         moves = torch.tensor([0.0, 1.0, 1.0, float(step == 0)])
         before = [x.clone() for x in everything()]
         optimizers.step(optimizer, parameters, gradients(step, parameters), state, steps, rates, moves, NONE + 0.1)
@@ -83,7 +83,7 @@ def test_who_does_not_move_keeps_every_bit(name: str) -> None:
         assert bool(new.isfinite().all())
 
 
-def test_parameters_without_a_gradient_stay() -> None:
+def test_parameters_without_a_gradient_are_unchanged() -> None:
     optimizer = optimizers.make("adam", 0.0)
     parameters = start(torch.float32)
     before = {name: x.clone() for name, x in parameters.items()}
@@ -94,8 +94,8 @@ def test_parameters_without_a_gradient_stay() -> None:
     assert torch.equal(parameters["b"], before["b"])
 
 
-def test_decay_is_that_of_adamw() -> None:
-    """Each replica has its own; the scales do not decay."""
+def test_weight_decay_is_that_of_adamw() -> None:
+    """Each replica has its own decay; the scales do not decay."""
     optimizer, decay = optimizers.make("adam", 0.0), torch.tensor([0.0, 0.1, 1.0, 3.0], dtype=torch.float64)
     parameters = {f"unary.{name}": x for name, x in start(torch.float64).items()}
     parameters["scaling.log_unary"] = parameters["unary.c"].clone()
@@ -119,14 +119,14 @@ def test_decay_is_that_of_adamw() -> None:
         torch.testing.assert_close(x, torch.stack([mine[i].detach() for mine in alone]))
 
 
-def test_an_unknown_optimizer() -> None:
+def test_an_unknown_optimizer_is_refused() -> None:
     with pytest.raises(ValueError, match="optimizer must be adam, sgd or rmsprop, got 'lbfgs'"):
         optimizers.make("lbfgs", 0.9)
 
 
 @pytest.mark.parametrize(("name", "share"), [("adam", 1.0), ("sgd", optimizers.ADAM_RATE), ("rmsprop", 1.0)])
-def test_scales_move_as_adam_moves_them_whatever_moves_the_rest(name: str, share: float) -> None:
-    """So the size of a gradient does not matter: SGD would run away with one that grows with the scale."""
+def test_scales_move_by_adam_with_every_optimizer(name: str, share: float) -> None:
+    """So the size of the gradient has no effect. SGD would diverge, because the gradient grows with the scale."""
     optimizer, scale = optimizers.make(name, momentum=0.9), "scaling.log_unary"
     ours = {scale: torch.zeros(E, dtype=torch.float64), "unary.x": torch.zeros(E, 2, dtype=torch.float64)}
     state, steps = optimizers.fresh(optimizer, ours), torch.zeros(E, dtype=torch.float64)

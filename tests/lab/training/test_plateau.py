@@ -1,4 +1,4 @@
-"""The learning rate is cut as torch's ReduceLROnPlateau cuts it, and training ends when nothing was gained for long."""
+"""The learning rate is cut as by torch's ReduceLROnPlateau, and training stops after `stop` epochs without a gain."""
 
 import math
 
@@ -14,7 +14,7 @@ METRICS = st.lists(
 
 
 @given(metrics=METRICS, plateau=st.integers(1, 5), stop=st.integers(1, 8), threshold=st.sampled_from([1e-3, 0.1]))
-def test_as_torch_does_it(metrics: list[float], plateau: int, stop: int, threshold: float) -> None:
+def test_cuts_are_those_of_torch(metrics: list[float], plateau: int, stop: int, threshold: float) -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     peer = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, mode="max", factor=0.1, patience=plateau - 1, threshold=threshold, threshold_mode="abs", eps=0.0
@@ -29,8 +29,8 @@ def test_as_torch_does_it(metrics: list[float], plateau: int, stop: int, thresho
         assert state.finished(stop) == (since >= stop)
 
 
-def test_the_paper_s_ocr_run() -> None:
-    """Cut after 3 epochs without a gain, stop after 7; small steps up do not add up to a gain unless they pass 1e-3."""
+def test_the_rule_of_the_paper_for_ocr() -> None:
+    """Cut after 3 epochs without a gain, stop after 7. Small increases count once their sum exceeds 1e-3."""
     state = Plateau()
     cuts, over = [], []
     for metric in (0.90, 0.95, 0.9502, 0.9505, 0.9508, 0.952, 0.952, 0.952, 0.952, 0.952, 0.952, 0.952, 0.952):

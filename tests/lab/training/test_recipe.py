@@ -1,4 +1,4 @@
-"""A recipe is everything that decides a run; a bad one is refused where it is written."""
+"""A recipe identifies a run; an invalid recipe is refused when it is created."""
 
 import dataclasses
 import json
@@ -9,14 +9,14 @@ import pytest
 from equipoise.lab.recipe import OBJECTIVES, OPTIMIZERS, SCHEMES, Recipe
 
 
-def test_the_schemes_of_the_paper_and_ours() -> None:
+def test_names_of_schemes_objectives_and_optimizers() -> None:
     assert [*SCHEMES] == ["unary", "stage", "joint", "online", "offline", "offline_reg", "temperature", "learned"]
     assert set(OBJECTIVES) == {"marginal", "margin", "likelihood", "mean_field"}
     assert OPTIMIZERS == ("adam", "sgd", "rmsprop")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_json_and_back(scheme: str) -> None:
+def test_a_recipe_survives_json(scheme: str) -> None:
     rates = (0.1, 1e-5, 3e-3) if scheme == "stage" else (1 / 3,)
     recipe = Recipe("ocr", scheme=scheme, learning_rates=rates, alpha=0.1, seed=7, fold=3, normalize=True)
     again = Recipe.from_json(json.loads(json.dumps(recipe.to_json())))
@@ -25,7 +25,7 @@ def test_json_and_back(scheme: str) -> None:
     assert hash(again) == hash(recipe)
 
 
-def test_the_key_knows_every_field() -> None:
+def test_the_key_depends_on_every_field() -> None:
     base = Recipe("ocr")
     changed = {"scheme": "offline", "objective": "margin", "optimizer": "sgd", "learning_rates": (0.5,), "task": "x"}
     changed |= {"net": "sigmoid", "normalize": True}
@@ -37,7 +37,7 @@ def test_the_key_knows_every_field() -> None:
     assert len(keys) == len(dataclasses.fields(Recipe)) + 1
 
 
-def test_it_cannot_be_changed() -> None:
+def test_a_recipe_is_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Recipe("ocr").seed = 1  # type: ignore[misc]
 
@@ -60,11 +60,11 @@ def test_it_cannot_be_changed() -> None:
         ({"scheme": "stage"}, "stage needs 3 positive"),
     ],
 )
-def test_bad_recipes(fields: dict[str, object], message: str) -> None:
+def test_invalid_recipes_are_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Recipe("ocr", **fields)
 
 
-def test_fields_that_no_recipe_has() -> None:
+def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="a recipe has no fields named colour, size"):
         Recipe.from_json(Recipe("ocr").to_json() | {"size": 1, "colour": 2})

@@ -1,4 +1,4 @@
-"""A stack's own parts: frozen scores, the search for alpha, what is taken and what waits."""
+"""The parts of a stack: frozen scores, the search for alpha, fillers, losses, and stacks of some replicas."""
 
 import pytest
 import torch
@@ -48,12 +48,12 @@ def test_frozen_scores_are_those_of_the_net() -> None:
 
 
 @pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin"])
-def test_the_search_is_over_the_grid_for_each_replica_by_itself(objective: str) -> None:
-    """Against trying each factor in turn, on that replica's own subset; who is not `online` is left alone."""
+def test_the_search_finds_the_best_factor_of_each_replica(objective: str) -> None:
+    """Compared with trying each factor on the subset of the replica. Other schemes keep their factor."""
     recipes = [recipe(scheme="online", objective=objective, seed=seed) for seed in range(3)]
     both = stack(recipe(scheme="joint", objective=objective, alpha=3.0), *recipes)
     with torch.no_grad():
-        for name, x in both.parameters.items():  # nets of very different loudness
+        for name, x in both.parameters.items():  # scores of very different size
             if name == "unary.2.weight":
                 x *= torch.tensor([1.0, 0.1, 1.0, 20.0])[:, None, None]
     subset = [torch.arange(4 + 3 * e, 40 + 5 * e) for e in range(4)]
@@ -71,8 +71,8 @@ def test_the_search_is_over_the_grid_for_each_replica_by_itself(objective: str) 
     assert len(set(both.alpha.tolist())) > 2
 
 
-def test_a_batch_of_fillers_moves_nothing() -> None:
-    """Its replica has run out of examples; the others have not."""
+def test_a_batch_of_fillers_does_not_change_a_replica() -> None:
+    """One replica has fewer examples than the other."""
     both = stack(recipe(), recipe(seed=1))
     before = {name: x.clone() for name, x in both.tensors().items()}
     stepper = Stepper(both)
@@ -89,7 +89,7 @@ def test_a_batch_of_fillers_moves_nothing() -> None:
     torch.testing.assert_close(stepper.mean_losses()[1], other.mean_losses()[0], rtol=1e-5, atol=1e-6)
 
 
-def test_an_epoch_s_loss_is_the_mean_over_batches() -> None:
+def test_the_loss_of_an_epoch_is_the_mean_over_batches() -> None:
     one = stack(recipe(learning_rates=(1e-30,)))
     stepper = Stepper(one)
     stepper.run([torch.arange(40)])
@@ -110,7 +110,7 @@ def test_losses_include_the_penalty() -> None:
     torch.testing.assert_close(got, penalty[None], rtol=1e-4, atol=1e-5)
 
 
-def test_evaluation_does_not_depend_on_how_examples_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_does_not_depend_on_the_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     both = stack(recipe(), recipe(scheme="online", seed=1, objective="likelihood"))
     numbers = [torch.arange(100), torch.arange(50, 83)]
     whole = both.evaluate(both.parameters, numbers)
@@ -119,8 +119,8 @@ def test_evaluation_does_not_depend_on_how_examples_are_divided(monkeypatch: pyt
     torch.testing.assert_close(both.evaluate(both.parameters, numbers), whole)
 
 
-def test_two_stacks_as_one() -> None:
-    """Replicas are put where their kind is, and keep all that is theirs."""
+def test_a_merged_stack_has_the_tensors_of_both() -> None:
+    """Replicas are sorted by kind and keep their tensors."""
     a = stack(recipe(seed=1), recipe(scheme="online", seed=2))
     b = stack(recipe(seed=3), recipe(scheme="learned", seed=4))
     Stepper(a).run([torch.arange(32), torch.arange(16)])
@@ -136,7 +136,7 @@ def test_two_stacks_as_one() -> None:
     assert len(both.groups) == 3
 
 
-def test_what_is_taken_is_a_copy() -> None:
+def test_take_returns_a_copy() -> None:
     whole = stack(recipe(), recipe(seed=1))
     part = whole.take([1])
     kept: dict[str, Tensor] = {name: x.clone() for name, x in part.tensors().items()}

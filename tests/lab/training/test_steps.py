@@ -1,4 +1,4 @@
-"""Steps recorded on a GPU: as many as are needed, and each what it is on the CPU."""
+"""Steps recorded on a GPU equal steps on the CPU, and are recorded only when needed."""
 
 import pytest
 import torch
@@ -26,14 +26,14 @@ def stack(device: str) -> Stack:
 
 
 def orders() -> list[list[Tensor]]:
-    """Short words, then long ones, then short ones again: three epochs, of which the second needs more room."""
+    """Three epochs: short words, long words, which need more room, and short words again."""
     by_length = OCR().lengths.argsort(stable=True)
     return [[some, some.flip(0)] for some in (by_length[:8], by_length[-8:], by_length[8:16])]
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_step_is_recorded_when_there_is_no_room_and_replayed_when_there_is() -> None:
+def test_a_step_is_recorded_again_only_when_it_needs_more_room() -> None:
     here, there = stack("cpu"), stack("cuda")
     plain, recorded = Stepper(here), Stepper(there)
     graphs = []
@@ -49,15 +49,15 @@ def test_a_step_is_recorded_when_there_is_no_room_and_replayed_when_there_is() -
         torch.testing.assert_close(there.parameters[name].cpu(), x, rtol=1e-3, atol=1e-4)
 
 
-def test_on_the_cpu_a_batch_has_just_the_room_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = stack("cpu")
+def test_on_the_cpu_a_batch_has_no_more_room_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = stack("cpu")
     rooms: list[int] = []
-    make = both.task.batch
-    monkeypatch.setattr(both.task, "batch", lambda examples, room: rooms.append(room) or make(examples, room))
+    make = pair.task.batch
+    monkeypatch.setattr(pair.task, "batch", lambda examples, room: rooms.append(room) or make(examples, room))
     short, long, _ = orders()
-    Stepper(both).run(short)
-    Stepper(both).run(long)
+    Stepper(pair).run(short)
+    Stepper(pair).run(long)
     assert rooms == [
-        both.task.room(torch.stack(epoch)[:, half]) for epoch in (short, long) for half in ([0, 1, 2, 3], [4, 5, 6, 7])
+        pair.task.room(torch.stack(epoch)[:, half]) for epoch in (short, long) for half in ([0, 1, 2, 3], [4, 5, 6, 7])
     ]
     assert max(rooms[:2]) < min(rooms[2:])

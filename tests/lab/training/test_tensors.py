@@ -1,4 +1,4 @@
-"""Tensors in a file: any reader of safetensors opens it, a bad one is refused by name, none is ever half written."""
+"""Tensor files: in the safetensors format, refused when damaged, and written completely or not at all."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ from equipoise.lab.training.tensors import KINDS, load, save
 NUMPY = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
 
 
-def several() -> dict[str, Tensor]:
+def examples() -> dict[str, Tensor]:
     named = {str(dtype): (torch.arange(6) % 2).reshape(2, 3).to(dtype) for dtype in KINDS}
     named |= {"scalar": torch.tensor(1 / 3), "empty": torch.zeros(0, 4), "odd/näme": torch.tensor([True, False, True])}
     named |= {"across": torch.arange(12.0).reshape(3, 4).T, "part": torch.arange(10)[::3]}
@@ -28,13 +28,13 @@ def several() -> dict[str, Tensor]:
     return named | {"grad": torch.ones(2, requires_grad=True)}
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_tensors_survive_saving_and_loading(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "file"
-    save(path, several(), 'a text, "quoted", ü')
+    save(path, examples(), 'a text, "quoted", ü')
     got, text = load(path)
     assert text == 'a text, "quoted", ü'
-    assert list(got) == list(several())
-    for name, want in several().items():
+    assert list(got) == list(examples())
+    for name, want in examples().items():
         assert got[name].dtype == want.dtype
         assert got[name].shape == want.shape
         assert (
@@ -45,25 +45,25 @@ def test_round_trip(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["file"]
 
 
-def test_no_tensors_at_all(tmp_path: Path) -> None:
+def test_a_file_without_tensors(tmp_path: Path) -> None:
     save(tmp_path / "file", {}, "{}")
     assert load(tmp_path / "file") == ({}, "{}")
 
 
 def test_the_format_is_that_of_safetensors(tmp_path: Path) -> None:
-    """Read here by the format's own description: header length, JSON header, bytes at the places it names."""
+    """Parsed by the specification: header length, JSON header, bytes at the offsets in the header."""
     path = tmp_path / "file"
-    save(path, several(), "text")
+    save(path, examples(), "text")
     data = path.read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
     assert size % 8 == 0
     header = json.loads(data[8 : 8 + size])
     assert header.pop("__metadata__") == {"equipoise": "text"}
     stop = 0
-    for name, want in several().items():
+    for name, want in examples().items():
         entry = header.pop(name)
         assert entry["shape"] == list(want.shape)
-        assert entry["data_offsets"][0] == stop  # no holes
+        assert entry["data_offsets"][0] == stop  # no gaps
         start, stop = entry["data_offsets"]
         if entry["dtype"] in NUMPY:
             got = np.frombuffer(data[8 + size + start : 8 + size + stop], NUMPY[entry["dtype"]])
@@ -72,9 +72,9 @@ def test_the_format_is_that_of_safetensors(tmp_path: Path) -> None:
     assert len(data) == 8 + size + stop
 
 
-def test_the_library_of_that_name_reads_and_writes_it(tmp_path: Path) -> None:
+def test_the_safetensors_library_reads_and_writes_these_files(tmp_path: Path) -> None:
     library = pytest.importorskip("safetensors.torch")
-    plain = {name: x.detach().contiguous() for name, x in several().items()}
+    plain = {name: x.detach().contiguous() for name, x in examples().items()}
     save(tmp_path / "ours", plain, "text")
     theirs = library.load_file(tmp_path / "ours")
     library.save_file(plain, tmp_path / "theirs", metadata={"equipoise": "words"})
@@ -90,7 +90,7 @@ def test_the_library_of_that_name_reads_and_writes_it(tmp_path: Path) -> None:
         load(tmp_path / "foreign")
 
 
-def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     save(path, {"a": torch.arange(4), "b": torch.ones(3)}, "text")
     whole = path.read_bytes()
@@ -102,11 +102,11 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
             load(path)
 
 
-@given(junk=st.binary(max_size=60))
+@given(content=st.binary(max_size=60))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_junk_is_refused(tmp_path: Path, junk: bytes) -> None:
+def test_random_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
-    for data in (junk, struct.pack("<Q", len(junk)) + junk):
+    for data in (content, struct.pack("<Q", len(content)) + content):
         path.write_bytes(data)
         with pytest.raises(BadFileError, match="file"):
             load(path)
@@ -133,7 +133,7 @@ def test_junk_is_refused(tmp_path: Path, junk: bytes) -> None:
     ],
     ids=str,
 )
-def test_a_header_that_lies_is_refused(tmp_path: Path, header: object) -> None:
+def test_an_invalid_header_is_refused(tmp_path: Path, header: object) -> None:
     head = json.dumps(header | {"__metadata__": {"equipoise": ""}} if header == {"a": 1} else header).encode()
     path = tmp_path / "file"
     path.write_bytes(struct.pack("<Q", len(head)) + head + bytes(8))
@@ -141,7 +141,7 @@ def test_a_header_that_lies_is_refused(tmp_path: Path, header: object) -> None:
         load(path)
 
 
-def test_pickles_are_not_opened(tmp_path: Path) -> None:
+def test_pickles_are_not_loaded(tmp_path: Path) -> None:
     path = tmp_path / "file"
 
     class Trap:
@@ -157,7 +157,7 @@ def test_pickles_are_not_opened(tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_header_larger_than_memory_is_not_read(tmp_path: Path) -> None:
+def test_an_enormous_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(struct.pack("<Q", 2**62) + bytes(100))
     with pytest.raises(BadFileError, match="not a safetensors file, or is truncated"):
@@ -165,7 +165,7 @@ def test_a_header_larger_than_memory_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
     path = tmp_path / "file"
     if before:
         save(path, {"a": torch.ones(2)}, "old")
@@ -179,7 +179,7 @@ def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         save(path, {"a": torch.zeros(2)}, "new")
-    assert calls == 1  # what is put in place has reached the disk
+    assert calls == 1  # the data is flushed before the file is renamed
     assert os.listdir(tmp_path) == (["file"] if before else [])
     if before:
         named, text = load(path)
@@ -188,7 +188,7 @@ def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the last moment before it is put in place, the file is still the old one."""
+    """Immediately before the rename, the file is still the old one."""
     path = tmp_path / "file"
     save(path, {"a": torch.ones(2)}, "old")
     replace, seen = Path.replace, []

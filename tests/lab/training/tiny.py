@@ -1,4 +1,4 @@
-"""A task small enough to train in a blink: chains drawn from a hidden Markov model, and a net of one hidden layer.
+"""A task that trains in a fraction of a second: chains from a hidden Markov model, and a net with one hidden layer.
 
 Folds 0 to 2 have 30, 60 and 90 examples, fold 3 (60) is for validation, so training sets have 150, 120 and 90.
 """
@@ -23,7 +23,7 @@ class Tiny:
     energy = ChainEnergy()
 
     def __init__(self, net: str = "default", device: torch.device | str = "cpu") -> None:
-        """With net="alone" the net runs one replica at a time, as one that cannot be stacked; "few" learns from few."""
+        """The net "alone" refuses more than one replica; "few" trains on a third of the examples."""
         self.replicas_at_once = 1 if net == "alone" else 512
         self.step = 3 if net == "few" else 1
         self.features, self.labels, self.lengths = draw()
@@ -83,7 +83,7 @@ def draw(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def recipe(**fields: Any) -> Recipe:
-    """A recipe of this task that trains fast, with some fields of its own."""
+    """A recipe of this task that trains fast, with these fields changed."""
     rates = (0.03, 0.05, 0.01) if fields.get("scheme") == "stage" else (0.03,)
     usual = {"batch_size": 16, "subset": 40, "max_epochs": 3, "learning_rates": rates}
     return Recipe("tiny", **(usual | fields))

@@ -1,4 +1,4 @@
-"""Chunks are counted as the official script counts them, read line by line, and as seqeval's default mode does."""
+"""Chunks are counted as by the official script, and as by the default mode of seqeval."""
 
 import os
 import random
@@ -19,7 +19,7 @@ TAGS = ["O", "B-NP", "I-NP", "B-VP", "I-VP", "B-A-B", "I-A-B"]
 
 
 def official(predicted: list[list[str]], true: list[list[str]]) -> dict[str, list[int]]:
-    """conlleval's own way: one pass over the lines, with the state it keeps between them; right, predicted, true."""
+    """The algorithm of conlleval: one pass over the lines with a state. Returns right, predicted and true by type."""
     counts: dict[str, list[int]] = {}
 
     def parts(tag: str) -> tuple[str, str]:
@@ -66,14 +66,14 @@ pairs = st.lists(
 
 
 def close(pairs: list[tuple[list[str], list[str]]], mix: list[int]) -> tuple[list[list[str]], list[list[str]]]:
-    """The two taggings, the first made equal to the second at most places, so that there are right chunks."""
+    """Two taggings that agree at most positions, so that there are right chunks."""
     true = [truth for _, truth in pairs]
     guess = [[g if m % 3 == 0 else t for g, t, m in zip(*pair, mix * 12, strict=False)] for pair in pairs]
     return guess, true
 
 
 @given(pairs, st.lists(st.integers(0, 5), min_size=1, max_size=12))
-def test_counts_are_the_official_ones(pairs: list[tuple[list[str], list[str]]], mix: list[int]) -> None:
+def test_counts_are_those_of_the_official_script(pairs: list[tuple[list[str], list[str]]], mix: list[int]) -> None:
     predicted, true = close(pairs, mix)
     scores = evaluate(predicted, true)
     want = official(predicted, true)
@@ -83,7 +83,7 @@ def test_counts_are_the_official_ones(pairs: list[tuple[list[str], list[str]]], 
 
 
 @given(pairs, st.lists(st.integers(0, 5), min_size=1, max_size=12))
-def test_scores_are_seqevals_in_its_default_mode(pairs: list[tuple[list[str], list[str]]], mix: list[int]) -> None:
+def test_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[str]]], mix: list[int]) -> None:
     predicted, true = close(pairs, mix)
     got = evaluate(predicted, true).overall
     assert got.f1 == pytest.approx(f1_score(true, predicted, zero_division=0))
@@ -92,12 +92,13 @@ def test_scores_are_seqevals_in_its_default_mode(pairs: list[tuple[list[str], li
 
 
 @given(st.lists(st.sampled_from(TAGS), min_size=1, max_size=15))
-def test_chunks_are_seqevals_entities(tags: list[str]) -> None:
+def test_chunks_are_the_entities_of_seqeval(tags: list[str]) -> None:
     assert chunks(tags) == [Chunk(kind, start, last + 1) for kind, start, last in get_entities(tags)]
 
 
 @given(pairs, st.lists(st.integers(0, 5), min_size=1, max_size=12))
-def test_a_batch_is_its_sentences_and_what_is_beyond_their_length_does_not_count(pairs, mix: list[int]) -> None:
+def test_counts_of_a_batch_are_those_of_its_sentences(pairs, mix: list[int]) -> None:
+    """Positions beyond the length of a sentence do not count."""
     predicted, true = close(pairs, mix)
     counter = Counter.of(TAGS[1:])  # O need not be among the tags
     number = {tag: i for i, tag in enumerate(TAGS[1:])}
@@ -118,13 +119,13 @@ def test_a_batch_is_its_sentences_and_what_is_beyond_their_length_does_not_count
             assert got[0, i, k].tolist() == want
 
 
-def test_what_would_be_0_by_0_is_0() -> None:
+def test_scores_without_chunks_are_0() -> None:
     assert evaluate([["O"]], [["O"]]).overall == (0, 0, 0, 0, 0, 0)
     assert evaluate([], []).overall.f1 == 0
     assert evaluate([["B-NP"]], [["O"]]).overall[:3] == (0, 0, 0)
 
 
-def test_other_sentences() -> None:
+def test_sentences_of_different_length_are_refused() -> None:
     with pytest.raises(ValueError, match="predicted and true must be of the same sentences"):
         evaluate([["O"]], [["O", "O"]])
 
@@ -132,7 +133,7 @@ def test_other_sentences() -> None:
 @pytest.mark.skipif("EQUIPOISE_DATA" not in os.environ, reason="EQUIPOISE_DATA is not set")
 @pytest.mark.parametrize(("part", "total"), [("train", 106978), ("test", 23852)])
 def test_the_real_corpus_with_some_tags_changed(part: str, total: int) -> None:
-    """The published numbers of chunks, and all scores of all types, against seqeval and the official way."""
+    """The published number of chunks, and the scores of all types by seqeval and the official algorithm."""
     true = [list(s.tags) for s in conll.read(Path(os.environ["EQUIPOISE_DATA"]) / "conll2000" / f"{part}.txt.gz")]
     known = sorted({tag for tags in true for tag in tags})
     predicted = [noisy(tags, 0.15, draw, known) for draw in [random.Random(0)] for tags in true]
@@ -151,14 +152,14 @@ def test_the_real_corpus_with_some_tags_changed(part: str, total: int) -> None:
 
 
 @pytest.mark.skipif("EQUIPOISE_DATA" not in os.environ, reason="EQUIPOISE_DATA is not set")
-def test_the_baseline_that_the_shared_task_published() -> None:
-    """Each part of speech with the tag it has most often: precision 72.58, recall 82.14, F1 77.07."""
+def test_the_published_baseline_of_the_shared_task() -> None:
+    """The most frequent tag of each part of speech: precision 72.58, recall 82.14, F1 77.07."""
     folder = Path(os.environ["EQUIPOISE_DATA"]) / "conll2000"
     train, test = (list(conll.read(folder / f"{part}.txt.gz")) for part in ("train", "test"))
-    often: dict[str, Tally[str]] = {}
+    counts: dict[str, Tally[str]] = {}
     for sentence in train:
         for pos, tag in zip(sentence.pos, sentence.tags, strict=True):
-            often.setdefault(pos, Tally())[tag] += 1
-    guess = [[often[pos].most_common(1)[0][0] for pos in sentence.pos] for sentence in test]
+            counts.setdefault(pos, Tally())[tag] += 1
+    guess = [[counts[pos].most_common(1)[0][0] for pos in sentence.pos] for sentence in test]
     found = evaluate(guess, [sentence.tags for sentence in test]).overall
     assert [round(100 * x, 2) for x in found[:3]] == [72.58, 82.14, 77.07]

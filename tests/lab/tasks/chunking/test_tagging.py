@@ -1,11 +1,11 @@
-"""A trained tagger put to use: what it scores, by an independent judge, and the tags and confidences of any file."""
+"""A trained tagger: its F1 by seqeval, and the tags and confidences of a file."""
 
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from lab.tasks.chunking.corpus import write
+from lab.tasks.chunking.synthetic import write
 from seqeval.metrics import f1_score
 from torch import Tensor
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _made_up(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def _synthetic_data(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
 
 
@@ -42,12 +42,12 @@ def model(folder: Path) -> Model:
     kept = {}
     train([recipe(max_epochs=2)], done=lambda run, x: kept.update({run.recipe: x}))
     ((done, parameters),) = kept.items()
-    made = Model(done, parameters)
+    trained = Model(done, parameters)
     os.environ.pop("EQUIPOISE_DATA") if before is None else os.environ.update(EQUIPOISE_DATA=before)
-    return made
+    return trained
 
 
-def test_what_the_engine_measures_is_what_seqeval_measures(model: Model) -> None:
+def test_the_metric_is_f1_of_seqeval(model: Model) -> None:
     test = model.task.split(0, 0).test
     lengths = model.task.sentences.lengths[test].tolist()
     guess = names(model.task, model.predict(test), lengths)
@@ -57,7 +57,7 @@ def test_what_the_engine_measures_is_what_seqeval_measures(model: Model) -> None
 
 
 def test_a_file_is_tagged_as_the_test_part_is(model: Model, folder: Path, tmp_path: Path) -> None:
-    """With and without the third column; confidences are the marginals of the tags."""
+    """With and without the third column. Confidences are the marginals of the tags."""
     test = model.task.split(0, 0).test
     lengths = model.task.sentences.lengths[test].tolist()
     want = names(model.task, model.predict(test), lengths)
@@ -78,15 +78,15 @@ def test_a_file_is_tagged_as_the_test_part_is(model: Model, folder: Path, tmp_pa
 
 
 @pytest.mark.parametrize("objective", ["margin", "mean_field", "likelihood"])
-def test_confidences_for_every_objective(model: Model, folder: Path, objective: str) -> None:
+def test_confidences_are_probabilities_for_every_objective(model: Model, folder: Path, objective: str) -> None:
     other = Model(recipe(objective=objective), model.parameters)
     (first, *_) = read_and_tag(other, folder / "conll2000" / "test.txt.gz")
     assert all(0 < p <= 1 + 1e-5 for p in first.confidences)
 
 
-def test_words_and_parts_of_speech_never_seen(model: Model, tmp_path: Path) -> None:
+def test_unknown_words_and_parts_of_speech_are_tagged(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "new.txt"
-    words = ["Zürich", "a" * 90, "fine", *["dog"] * 100]  # longer than any before, in letters and in words
+    words = ["Zürich", "a" * 90, "fine", *["dog"] * 100]  # a longer word and a longer sentence than in the corpus
     path.write_text("".join(f"{word} XYZ\n" for word in words), encoding="utf-8")
     (tagged,) = read_and_tag(model, path)
     assert len(tagged.tags) == len(tagged.confidences) == 103

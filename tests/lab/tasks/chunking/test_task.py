@@ -1,4 +1,4 @@
-"""The chunking task: its splits, batches whose parts do not see each other, F1 over a whole set."""
+"""The chunking task: splits, batches whose sentences do not affect each other, and F1 over a whole set."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from lab.tasks.chunking.corpus import TEST, TRAIN, write
+from lab.tasks.chunking.synthetic import TEST, TRAIN, write
 from torch import Tensor
 
 from equipoise.lab import tasks
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _made_up(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def _synthetic_data(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("EQUIPOISE_DATA", str(folder))
 
 
@@ -46,14 +46,14 @@ def names(task: Chunking, labels: Tensor, lengths: list[int]) -> list[list[str]]
     return [[task.tags[i] for i in row[:n]] for row, n in zip(labels.tolist(), lengths, strict=True)]
 
 
-def test_tags_are_those_of_both_parts() -> None:
+def test_tags_are_collected_from_training_and_test_part() -> None:
     task = Chunking()
     assert task.tags == ["B-LST", "B-NP", "B-VP", "I-LST", "I-NP", "I-VP", "O"]
     assert len(task.speech) == 10
     assert task.size == TRAIN + TEST
 
 
-def test_a_fifth_of_the_training_part_validates_by_the_seed() -> None:
+def test_the_validation_part_is_a_fifth_drawn_by_the_seed() -> None:
     task = Chunking()
     split = task.split(0, seed=3)
     assert (len(split.train), len(split.valid), len(split.test)) == (48, 12, TEST)
@@ -67,8 +67,8 @@ def test_a_fifth_of_the_training_part_validates_by_the_seed() -> None:
 
 @pytest.mark.parametrize("net", ["default", "bilstm"])
 @pytest.mark.parametrize("surplus", [0, 1])
-def test_a_sentence_is_scored_as_if_alone(net: str, surplus: int) -> None:
-    """Whatever else is in the batch, and however much room there is."""
+def test_scores_of_a_sentence_do_not_depend_on_the_batch(net: str, surplus: int) -> None:
+    """Nor on the room of the batch."""
     task = Chunking(net)
     drawn = parameters(task)
     together = task.batch(FEW, task.room(FEW) + surplus)
@@ -87,7 +87,7 @@ def test_a_sentence_is_scored_as_if_alone(net: str, surplus: int) -> None:
 
 
 def test_each_distinct_word_is_spelled_once() -> None:
-    """For each replica the words of its own sentences, the longest first, letter after letter."""
+    """For each replica, the words of its sentences letter by letter, the longest word first."""
     task, both = Chunking(), torch.cat([FEW, FEW.flip(1).masked_fill(FEW.flip(1) == 3, -1)])
     batch = task.batch(both, task.room(both))
     folder = Path(os.environ["EQUIPOISE_DATA"]) / "conll2000"
@@ -105,8 +105,8 @@ def test_each_distinct_word_is_spelled_once() -> None:
                 assert tuple(spelled[word] for word in numbered) == read[number].words
 
 
-def test_room_is_what_the_largest_batch_needs() -> None:
-    """Units of 32 words and 192 letters, whichever there are more of."""
+def test_room_is_that_of_the_largest_batch() -> None:
+    """In units of 32 words or 192 letters, whichever needs more units."""
     task = Chunking()
     sentences = dataclasses.replace(task.sentences, sizes=torch.full_like(task.sentences.sizes, 100))
     none = len(task.sentences.sizes) - 1
@@ -118,15 +118,15 @@ def test_room_is_what_the_largest_batch_needs() -> None:
 
 
 @pytest.mark.parametrize("net", ["default", "bilstm"])
-def test_off_the_cpu_nothing_looks_at_numbers(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors without numbers go all the way, to gradients and counts: a GPU need not wait, and can record a step.
+def test_batches_and_scores_need_no_synchronisation_on_a_gpu(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything up to gradients and counts works on meta tensors, which have no values. Shapes depend on the room.
 
-    What shapes there are follows from the room alone.
+    So a step never waits for values, and can be recorded as a CUDA graph.
     """
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # has no such device
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it does not support meta tensors
     task, both = Chunking(net), torch.cat([FEW, FEW])
-    monkeypatch.setattr(task, "sentences", _without_numbers(task.sentences))
-    monkeypatch.setattr(task, "counter", _without_numbers(task.counter))
+    monkeypatch.setattr(task, "sentences", _on_meta(task.sentences))
+    monkeypatch.setattr(task, "counter", _on_meta(task.counter))
     leaves = {name: x.to("meta").expand(2, *x.shape[1:]).requires_grad_() for name, x in parameters(task).items()}
     batch, longest = task.batch(both.to("meta"), 3), task.sentences.words.shape[1]
     assert batch.inputs.characters.shape == (2, 3 * 192)
@@ -138,12 +138,12 @@ def test_off_the_cpu_nothing_looks_at_numbers(net: str, monkeypatch: pytest.Monk
     assert task.scores(batch.labels, batch).shape == (2, 5, 3)
 
 
-def _without_numbers(holder: Any) -> Any:
+def _on_meta(holder: Any) -> Any:
     fields = {field.name: getattr(holder, field.name) for field in dataclasses.fields(holder)}
     return dataclasses.replace(holder, **{n: x.to("meta") for n, x in fields.items() if isinstance(x, Tensor)})
 
 
-def test_nothing_but_fillers() -> None:
+def test_a_batch_of_fillers_has_finite_scores() -> None:
     task = Chunking()
     none = torch.full((1, 3), -1)
     batch = task.batch(none, task.room(none))
@@ -152,7 +152,7 @@ def test_nothing_but_fillers() -> None:
 
 
 def test_f1_is_over_the_whole_set_not_a_mean_over_sentences() -> None:
-    """Two sentences, one all right and one all wrong, of different numbers of chunks."""
+    """One sentence without right chunks, and others without errors."""
     task = Chunking()
     batch = task.batch(FEW, task.room(FEW))
     predictions = batch.labels.clone()
@@ -172,7 +172,7 @@ def recipe(**fields: object) -> Recipe:
 
 @pytest.mark.parametrize("scheme", ["joint", "stage", "online", "learned"])
 def test_it_learns(scheme: str) -> None:
-    """An easy corpus: tags follow from the words. Every kind of phase runs, the frozen net's too."""
+    """The corpus is easy, because tags follow from the words. Every kind of phase is run."""
     rates = (0.03,) * (3 if scheme == "stage" else 1)
     (run,) = train([recipe(scheme=scheme, max_epochs=15, learning_rates=rates)])
     assert run.failed is None
@@ -180,21 +180,21 @@ def test_it_learns(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_replica_that_breaks_down_does_not_take_the_others_along(objective: str) -> None:
-    """Its scores are NaN, and so no tag is the best."""
+def test_a_diverged_replica_does_not_affect_the_others(objective: str) -> None:
+    """Its scores are NaN, so no tag has the best score."""
     fields = {"optimizer": "sgd", "objective": objective, "max_epochs": 2}
-    lost, well = train([recipe(learning_rates=(1e30,), **fields), recipe(learning_rates=(0.01,), **fields)])
-    assert lost.failed is not None
-    assert well.failed is None
-    assert math.isfinite(well.test)
+    diverged, healthy = train([recipe(learning_rates=(1e30,), **fields), recipe(learning_rates=(0.01,), **fields)])
+    assert diverged.failed is not None
+    assert healthy.failed is None
+    assert math.isfinite(healthy.test)
 
 
 @pytest.mark.parametrize("net", ["linear-20", "bilstm"])
-def test_a_stack_learns_what_each_would_alone(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replicas together, by the loop that GPUs run, and one by one, by PyTorch's LSTM, in double precision."""
-    monkeypatch.setattr(tagger, "CONTEXT", 30)  # a state of 300 takes long
-    made = Chunking(net)
-    monkeypatch.setitem(tasks.TASKS, "chunking", lambda *_: made)
+def test_a_stack_equals_separate_runs(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacked replicas use the loop for GPUs, separate runs use PyTorch's LSTM; both in double precision."""
+    monkeypatch.setattr(tagger, "CONTEXT", 30)  # a state of 300 is slow
+    task = Chunking(net)
+    monkeypatch.setitem(tasks.TASKS, "chunking", lambda *_: task)
     torch.set_default_dtype(torch.float64)
     try:
         schemes = ("joint", "online", "learned", "stage") if net == "linear-20" else ("joint", "learned")
@@ -205,10 +205,10 @@ def test_a_stack_learns_what_each_would_alone(net: str, monkeypatch: pytest.Monk
         ]
         alone = [run for one in recipes for run in train([one])]
         monkeypatch.setattr(bilstm, "packed", bilstm.together)
-        for mine, want in zip(train(recipes), alone, strict=True):
-            for a, b in zip(mine.history, want.history, strict=True):
+        for stacked, want in zip(train(recipes), alone, strict=True):
+            for a, b in zip(stacked.history, want.history, strict=True):
                 assert (a.loss, a.valid, a.ratio) == pytest.approx((b.loss, b.valid, b.ratio), rel=1e-9)
-            assert (mine.test, mine.train) == pytest.approx((want.test, want.train), rel=1e-9)
+            assert (stacked.test, stacked.train) == pytest.approx((want.test, want.train), rel=1e-9)
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -217,7 +217,7 @@ def test_a_stack_learns_what_each_would_alone(net: str, monkeypatch: pytest.Monk
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("net", ["linear-20", "bilstm"])
 def test_it_learns_on_a_gpu(net: str) -> None:
-    """Alone and in company, with recorded steps."""
+    """One replica and a stack, with recorded steps."""
     for count in (1, 3):
         recipes = [
             recipe(scheme="stage", net=net, seed=i, max_epochs=15, learning_rates=(0.03,) * 3) for i in range(count)
@@ -227,7 +227,7 @@ def test_it_learns_on_a_gpu(net: str) -> None:
             assert run.test > 0.75
 
 
-def test_nets_by_name() -> None:
+def test_names_of_nets() -> None:
     assert parse("default") == ("linear", 50, "glove")
     assert parse("bilstm+senna") == ("bilstm", 50, "senna")
     assert parse("linear-30") == ("linear", 30, "glove")
@@ -237,7 +237,7 @@ def test_nets_by_name() -> None:
     assert Chunking("linear-30").net.shapes["hidden.weight"] == (30, 160)
 
 
-def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingFileError, match=r"senna/words\.lst is missing"):
         tasks.load("chunking", "default+senna")
     monkeypatch.setenv("EQUIPOISE_DATA", str(tmp_path))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tasks.horses.herd import NET, model, write
+from lab.tasks.horses.synthetic import NET, model, write
 
 from equipoise.lab.data.pictures import decode
 from equipoise.lab.report import gallery
@@ -21,8 +21,8 @@ Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 
 @pytest.fixture(autouse=True)
-def _herd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("EQUIPOISE_DATA", str(write(tmp_path / "herd")))
+def _synthetic_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EQUIPOISE_DATA", str(write(tmp_path / "data")))
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def ask(source: Path | None = None, out: Path | None = None, fold: int | None = None) -> Request:
-    """A request that collects what it is told."""
-    said: list[str] = []
-    return Request(source, out, fold=fold, say=said.append, warn=said.append)
+def request(source: Path | None = None, out: Path | None = None, fold: int | None = None) -> Request:
+    """A request whose messages are not printed."""
+    messages: list[str] = []
+    return Request(source, out, fold=fold, say=messages.append, warn=messages.append)
 
 
-def test_a_folder_of_pictures(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_masks_and_overlays_of_a_folder(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "deep" / "out"
     predict(model("offline", 5), Request(source, out))
     names = {f"{name}.{what}.png" for name in ("a", "b.JPG", "b.png") for what in ("mask", "overlay")}
@@ -62,14 +62,14 @@ def test_a_bad_picture_is_reported_and_the_others_are_processed(source: Path, tm
     (source / "broken.jpg").write_bytes(b"nothing")
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(source / "night.png")
     warned: list[str] = []
-    request = Request(source, tmp_path / "out", warn=warned.append)
-    found = predict(model("unary", 5), request)
+    asked = Request(source, tmp_path / "out", warn=warned.append)
+    found = predict(model("unary", 5), asked)
     assert [Path(one["picture"]).name for one in found["pictures"]] == ["a.png", "b.JPG", "b.png"]
     assert all(Path(one["mask"]).is_file() and 0 <= one["foreground"] <= 1 for one in found["pictures"])
-    assert found["failed"] == request.failed
-    assert "broken.jpg cannot be decoded" in request.failed[0]
-    assert "night.png" in request.failed[1]
-    assert warned == [*request.failed, "2 of 5 pictures could not be used"]
+    assert found["failed"] == asked.failed
+    assert "broken.jpg cannot be decoded" in asked.failed[0]
+    assert "night.png" in asked.failed[1]
+    assert warned == [*asked.failed, "2 of 5 pictures could not be used"]
 
 
 def test_the_command_exits_with_1_if_a_picture_failed(
@@ -86,34 +86,34 @@ def test_the_command_exits_with_1_if_a_picture_failed(
     assert command("predict", path, source, "--out", tmp_path / "out") == 0
 
 
-def test_one_picture(source: Path, tmp_path: Path) -> None:
-    predict(model("unary", 5), ask(source / "a.png", tmp_path / "out"))
+def test_mask_and_overlay_of_one_picture(source: Path, tmp_path: Path) -> None:
+    predict(model("unary", 5), request(source / "a.png", tmp_path / "out"))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"a.mask.png", "a.overlay.png"}
 
 
-def test_bad_requests(source: Path, tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(source: Path, tmp_path: Path) -> None:
     one = model("unary", 5)
     with pytest.raises(ValueError, match=r"the masks cannot go to .* name another folder with --out"):
-        predict(one, ask(source, source))
+        predict(one, request(source, source))
     with pytest.raises(ValueError, match="name a folder for the masks with --out"):
-        predict(one, ask(source))
+        predict(one, request(source))
     with pytest.raises(ValueError, match="segments pictures takes no --fold"):
-        predict(one, ask(source, tmp_path / "out", fold=1))
+        predict(one, request(source, tmp_path / "out", fold=1))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty has no pictures: none of its files ends in .jpg"):
-        predict(one, ask(tmp_path / "empty", tmp_path / "out"))
-    request = ask(tmp_path / "missing.jpg", tmp_path / "out")
-    assert predict(one, request)["pictures"] == []
-    assert len(request.failed) == 1
+        predict(one, request(tmp_path / "empty", tmp_path / "out"))
+    missing = request(tmp_path / "missing.jpg", tmp_path / "out")
+    assert predict(one, missing)["pictures"] == []
+    assert len(missing.failed) == 1
 
 
 def test_the_metric_of_a_model_at_both_resolutions(capsys: pytest.CaptureFixture[str]) -> None:
-    """On its own test fold, or on another."""
+    """On its own test fold, and on another."""
     one = model("offline", 5, fold=3)
     for fold, where in ((None, 3), (1, 1)):
         test = one.task.split(where, 0).test
         want = {"iou": one.evaluate(test), "iou_at_mask_size": float(truth_iou(one, test).mean())}
-        assert predict(one, ask(fold=fold)) == want | {"fold": where, "pictures": len(test)}
+        assert predict(one, request(fold=fold)) == want | {"fold": where, "pictures": len(test)}
     predict(one, Request())
     assert "pictures of test fold 3: " in capsys.readouterr().out
 
@@ -130,7 +130,7 @@ def test_the_page_shows_the_best_the_median_and_the_worst(files: dict[str, Path]
     out = tmp_path / "page.html"
     gallery.gallery(files, out, count=2)
     text = out.read_text()
-    assert "http" not in text  # it needs nothing else
+    assert "http" not in text  # the page is self-contained
     test = Horses(NET).split(0, 0).test
     joint, balanced = (truth_iou(Model.load(files[scheme]), test) for scheme in ("joint", "balanced"))
     gains = sorted(zip((balanced - joint).tolist(), test.tolist(), strict=True), key=lambda x: (-x[0], x[1]))
@@ -144,7 +144,7 @@ def test_the_page_shows_the_best_the_median_and_the_worst(files: dict[str, Path]
     assert len(re.findall(r'src="data:image/jpeg;base64,', text)) == 6 * 6
 
 
-def test_a_page_of_models_that_cannot_be_compared(files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_page_needs_three_models_with_the_same_seed_and_fold(files: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the page needs the models unary, joint, balanced, got joint"):
         gallery.gallery({"joint": files["joint"]}, tmp_path / "page.html")
     model("joint", 2, fold=1).save(files["joint"])

@@ -1,12 +1,12 @@
-"""A model put to use on pictures of any size: what it says is what the net says, brought to the picture's size."""
+"""Masks of pictures of any size: the margins of the model, interpolated to the size of the picture."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from lab.tasks.horses import herd
-from lab.tasks.horses.herd import SIZE
+from lab.tasks.horses import synthetic
+from lab.tasks.horses.synthetic import SIZE
 
 from equipoise.lab.data.pictures import BadPictureError
 from equipoise.lab.tasks.horses import iou
@@ -18,8 +18,8 @@ Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 @pytest.fixture(params=["unary", "offline"])
 def model(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
-    monkeypatch.setenv("EQUIPOISE_DATA", str(herd.write(tmp_path / "herd")))
-    return herd.model(request.param, seed=5)
+    monkeypatch.setenv("EQUIPOISE_DATA", str(synthetic.write(tmp_path / "data")))
+    return synthetic.model(request.param, seed=5)
 
 
 def test_margins_are_above_0_where_the_label_is_foreground(model: Model) -> None:
@@ -29,21 +29,21 @@ def test_margins_are_above_0_where_the_label_is_foreground(model: Model) -> None
     assert 0.1 < float((margins(model, batch) > 0).float().mean()) < 0.9
 
 
-def test_at_the_size_of_the_net_nothing_changes(model: Model) -> None:
+def test_at_the_size_of_the_net_the_mask_is_unchanged(model: Model) -> None:
     margin = margins(model, model.task.batch(torch.tensor([[0]]), 0))[0]
     assert torch.equal(at_size(margin, SIZE, SIZE), margin > 0)
     assert at_size(margin, 5, 40).shape == (5, 40)
 
 
-def test_a_straight_edge_stays_where_it_is() -> None:
+def test_a_straight_edge_is_not_moved_by_interpolation() -> None:
     margin = torch.tensor([-1.0, -1.0, 1.0, 1.0]).expand(4, 4)
     mask = at_size(margin, 20, 40)
     assert not bool(mask[:, :20].any())
     assert bool(mask[:, 20:].all())
 
 
-def test_pictures_of_the_net_s_size_are_seen_as_they_are(model: Model, tmp_path: Path) -> None:
-    """More than go at once, a broken one among them: each is what the task's own batch says of it."""
+def test_pictures_of_the_size_of_the_net_get_the_predicted_masks(model: Model, tmp_path: Path) -> None:
+    """More pictures than in one batch. A broken one and one with a single colour give errors."""
     task, paths = model.task, []
     for i in range(AT_ONCE + 3):
         paths.append(tmp_path / f"{i}.png")
@@ -74,7 +74,7 @@ def test_a_mask_has_the_size_of_its_picture(model: Model, tmp_path: Path) -> Non
 
 
 def test_iou_at_the_size_of_the_masks(model: Model) -> None:
-    """The herd's masks are three times as high and twice as wide as what the net sees."""
+    """The masks of the synthetic data are three times as high and twice as wide as the input of the net."""
     numbers = torch.tensor([7, 3, 200, 327])
     found = truth_iou(model, numbers)
     margin = margins(model, model.task.batch(numbers[None], 0))
@@ -87,7 +87,7 @@ def test_iou_at_the_size_of_the_masks(model: Model) -> None:
         truth_iou(model, torch.tensor([400]))
 
 
-def test_whoever_only_predicts_needs_no_data(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_needs_no_data_folder(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.png"
     Image.fromarray(model.task.images[3].numpy()).save(path)
     model.save(tmp_path / "model")

@@ -1,10 +1,10 @@
-"""Horses: splits, batches with fillers, the metric on known cases, and the nets by name."""
+"""Horses: splits, batches with fillers, the metric on known cases, and names of nets."""
 
 from pathlib import Path
 
 import pytest
 import torch
-from lab.tasks.horses.herd import COUNT, SIZE, write
+from lab.tasks.horses.synthetic import COUNT, SIZE, write
 
 from equipoise.lab import tasks
 from equipoise.lab.data import MissingFileError
@@ -16,7 +16,7 @@ SMALL = "w2-16-d2"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("herd"))
+    return write(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def stacked(task: Horses, replicas: int) -> Parameters:
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_splits(task: Horses, seed: int) -> None:
-    """50 pictures validate, whatever the seed; the other 278 are tested once each, over five folds of 55 or 56."""
+    """50 fixed pictures are for validation; each of the other 278 is in one of five test folds of 55 or 56."""
     splits = [task.split(fold, seed) for fold in range(5)]
     valid = splits[0].valid
     assert len(valid) == 50
@@ -43,22 +43,22 @@ def test_splits(task: Horses, seed: int) -> None:
         assert torch.equal(split.valid, valid)
         train = split.train[split.train < COUNT]
         assert torch.equal(torch.cat([train, split.valid, split.test]).sort().values, torch.arange(COUNT))
-        assert torch.equal(split.train, torch.cat([train, COUNT + train]))  # and their mirror images
+        assert torch.equal(split.train, torch.cat([train, COUNT + train]))  # pictures and their mirror images
     assert not torch.equal(task.split(0, seed).test, task.split(0, seed + 1).test)
 
 
-def test_without_mirror_images() -> None:
+def test_training_without_mirror_images() -> None:
     with_them, without = Horses("w8-64").split(1, 3), Horses("w8-64+unmirrored").split(1, 3)
     assert torch.equal(without.train, with_them.train[with_them.train < COUNT])
     assert torch.equal(without.test, with_them.test)
 
 
-def test_larger_nets_train_fewer_at_once() -> None:
+def test_fewer_replicas_of_larger_nets_fit() -> None:
     assert Horses("w8-64").replicas_at_once == 8 * Horses("w16-128").replicas_at_once >= 512
 
 
 @pytest.mark.parametrize("fold", [-1, 5])
-def test_no_such_fold(task: Horses, fold: int) -> None:
+def test_an_unknown_fold_is_refused(task: Horses, fold: int) -> None:
     with pytest.raises(ValueError, match=f"horses has test folds 0 to 4, got {fold}"):
         task.split(fold, 0)
 
@@ -72,19 +72,19 @@ def test_mirror_images(task: Horses) -> None:
     assert torch.equal(batch.labels[0, 0], task.data.masks[3].long())
 
 
-def test_a_batch_is_filled_up_with_its_own_examples(task: Horses) -> None:
-    """Which have no weight. One without any example is filled with the first there is."""
+def test_a_batch_is_filled_with_its_own_examples(task: Horses) -> None:
+    """The fillers have weight 0. A batch without examples is filled with example 0."""
     examples = torch.tensor([[4, 9, 5, -1, -1, -1, -1], [-1, 8, -1, 6, -1, -1, -1], [-1] * 7, [1, 2, 3, 4, 5, 6, 7]])
     batch = task.batch(examples, 0)
     assert torch.equal(batch.weights, (examples >= 0).float())
-    # fillers repeat the examples in order, by their place modulo how many there are
+    # the filler at position i repeats example i modulo the number of examples
     first, second = [4, 9, 5, 4, 9, 5, 4], [8, 8, 8, 6, 8, 6, 8]
     want = torch.tensor([first, second, [0] * 7, [1, 2, 3, 4, 5, 6, 7]])
     assert torch.equal(batch.inputs, task.images[want])
     assert torch.equal(batch.labels, task.masks[want].long())
 
 
-def test_what_an_example_gets_does_not_depend_on_the_rest_of_the_batch(task: Horses) -> None:
+def test_scores_of_an_example_do_not_depend_on_the_batch(task: Horses) -> None:
     parameters = stacked(task, 2)
     together = task.batch(torch.tensor([[0, 17, 5], [17, 3, -1]]), 0)
     alone = task.batch(torch.tensor([[17], [3]]), 0)
@@ -109,7 +109,7 @@ def test_iou_on_known_cases() -> None:
 
 
 def test_the_metric_is_averaged_over_pictures(task: Horses) -> None:
-    """A small and a large horse count the same, one half found of the one and all of the other."""
+    """Small and large horses count the same."""
     batch = task.batch(torch.tensor([[0, 1, 2]]), 0)
     predictions = batch.labels.clone()
     mask = predictions[0, 0]
@@ -122,7 +122,7 @@ def test_the_metric_is_averaged_over_pictures(task: Horses) -> None:
     torch.testing.assert_close(task.measure(scores[:, :2].sum(1)), torch.tensor([(len(half) / len(on) + 1) / 2]))
 
 
-def test_nets_by_name() -> None:
+def test_names_of_nets() -> None:
     assert parse("default") == parse("w8-64+unmirrored") == Net(8, 64, 4, mirrored=False)
     assert parse("default+raw+ridge4096") == Net(8, 64, 4, "raw", ridge=4096.0, mirrored=False)
     assert parse("w16-128-d3+normalized+share0.9") == Net(16, 128, 3, "normalized", 0.9)
@@ -135,7 +135,7 @@ def test_nets_by_name() -> None:
     "name", ["resnet", "w8", "w8-64-d0", "w8-64+hoped", "w8-64+raw+checked", "w8-64+share", "w8-64+share0.5+share0.6",
              "defaultw", "w0-64", "w8-64+"]
 )  # fmt: skip
-def test_no_such_net(name: str) -> None:
+def test_unknown_nets_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"horses has the nets default, wN-S and wN-S-dK"):
         Horses(name)
 
@@ -148,12 +148,12 @@ def test_no_such_net(name: str) -> None:
         ("w8-64+ridge0", "and ridge positive"),
     ],
 )
-def test_nets_that_cannot_be(name: str, reason: str) -> None:
+def test_impossible_nets_are_refused(name: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Horses(name)
 
 
-def test_the_share_is_learned_if_the_name_says_so(folder: Path) -> None:
+def test_the_option_learned_adds_a_parameter_for_the_share(folder: Path) -> None:
     task = Horses(f"{SMALL}+share0.9+learned", data_dir=folder)
     parameters = stacked(task, 2)
     parameters["pairwise.share"][1] = -100.0
@@ -162,15 +162,15 @@ def test_the_share_is_learned_if_the_name_says_so(folder: Path) -> None:
     assert "pairwise.share" not in Horses(SMALL).init(torch.Generator())
 
 
-def test_making_one_reads_nothing(tmp_path: Path) -> None:
-    """Whoever only predicts needs no data folder."""
+def test_the_task_reads_its_data_on_first_use(tmp_path: Path) -> None:
+    """So prediction needs no data folder."""
     task = tasks.load("horses")
     assert task.metric == "IoU"
     with pytest.raises(MissingFileError, match=r"horse001.jpg is missing"):
         Horses(SMALL, data_dir=tmp_path).batch(torch.tensor([[0]]), 0)
 
 
-def test_both_nets_start_from_the_seed(task: Horses) -> None:
+def test_the_seed_determines_the_initial_parameters(task: Horses) -> None:
     one, same, other = (task.init(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert all(torch.equal(x, same[name]) for name, x in one.items())
     assert not torch.equal(one["pairwise.down0.0.weight"], other["pairwise.down0.0.weight"])

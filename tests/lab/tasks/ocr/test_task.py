@@ -22,7 +22,7 @@ def stacked(task: OCR, e: int) -> dict[str, Tensor]:
     return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
-def test_everything_is_there(task: OCR) -> None:
+def test_numbers_of_words_letters_and_folds(task: OCR) -> None:
     assert len(task.lengths) == 6877
     assert int(task.lengths.sum()) == len(task.windows) == 52152
     assert task.fold_of.bincount().tolist() == FOLD_SIZES
@@ -30,7 +30,7 @@ def test_everything_is_there(task: OCR) -> None:
 
 @pytest.mark.parametrize("fold", range(9))
 def test_splits(task: OCR, fold: int) -> None:
-    """Disjoint, together everything; fold 9 validates, always, and does nothing else."""
+    """They are disjoint and cover all words. Fold 9 is used for validation only."""
     train, valid, test = task.split(fold, seed=0)
     assert len(test) == FOLD_SIZES[fold]
     assert len(valid) == FOLD_SIZES[9]
@@ -42,12 +42,12 @@ def test_splits(task: OCR, fold: int) -> None:
 
 
 @pytest.mark.parametrize("fold", [-1, 9])
-def test_no_such_fold(task: OCR, fold: int) -> None:
+def test_an_unknown_fold_is_refused(task: OCR, fold: int) -> None:
     with pytest.raises(ValueError, match=f"ocr has test folds 0 to 8, got {fold}"):
         task.split(fold, 0)
 
 
-def test_no_such_net_and_no_such_task() -> None:
+def test_unknown_nets_and_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="ocr has the nets default, sigmoid, layernorm, got 'resnet'"):
         OCR("resnet")
     with pytest.raises(ValueError, match=r"there is no task 'ocrr'; did you mean ocr\?"):
@@ -77,7 +77,7 @@ def test_a_packed_batch_equals_running_the_net_word_by_word(task: OCR, surplus: 
         assert torch.equal(batch.labels[e, i, :n], letters.labels[start : start + n])
 
 
-def test_the_pairwise_part_is_one_matrix_a_replica(task: OCR) -> None:
+def test_the_pairwise_part_is_one_matrix_per_replica(task: OCR) -> None:
     parameters = stacked(task, 2)
     pairwise = task.pairwise(parameters, task.batch(EXAMPLES, 64))
     assert pairwise.shape == (2, 1, 26, 26)
@@ -85,7 +85,7 @@ def test_the_pairwise_part_is_one_matrix_a_replica(task: OCR) -> None:
     assert 0.09 < float(pairwise.std()) < 0.11
 
 
-def test_fillers_have_no_weight_and_do_not_matter(task: OCR) -> None:
+def test_fillers_have_weight_0_and_do_not_change_other_scores(task: OCR) -> None:
     parameters = stacked(task, 2)
     full = task.batch(EXAMPLES, task.room(EXAMPLES))
     assert full.weights.tolist() == [[1, 1, 1, 1], [1, 0, 1, 0]]
@@ -101,8 +101,8 @@ def test_fillers_have_no_weight_and_do_not_matter(task: OCR) -> None:
     assert bool(losses.isfinite().all())
 
 
-def test_room_is_letters_rounded_up(task: OCR) -> None:
-    """The largest replica decides; a filler takes one letter."""
+def test_room_is_the_number_of_letters_rounded_up(task: OCR) -> None:
+    """Of the replica with the most letters; a filler counts as one letter."""
     lengths = ocr.load().lengths
     full = int(lengths[EXAMPLES[0]].sum())
     part = int(lengths[17] + lengths[5]) + 2
@@ -118,13 +118,13 @@ def test_accuracy_is_the_share_of_right_letters_averaged_over_words(task: OCR) -
     batch = task.batch(torch.tensor([[short, long]]), 32)
     predictions = batch.labels.clone()
     predictions[0, 0, 1] = (predictions[0, 0, 1] + 1) % 26
-    predictions[0, 0, 3:] = predictions[0, 1, 9:] = 25  # beyond the word nothing counts
+    predictions[0, 0, 3:] = predictions[0, 1, 9:] = 25  # positions beyond the word do not count
     torch.testing.assert_close(task.scores(predictions, batch), torch.tensor([[[2 / 3, 1.0], [1.0, 1.0]]]))
     predictions[0, 0, 3:] = batch.labels[0, 0, 3:]
     torch.testing.assert_close(task.scores(predictions, batch), torch.tensor([[[2 / 3, 1.0], [1.0, 1.0]]]))
     torch.testing.assert_close(task.measure(task.scores(predictions, batch).sum(1)), torch.tensor([5 / 6]))
 
 
-def test_nets_by_name(task: OCR) -> None:
+def test_names_of_nets(task: OCR) -> None:
     assert task.net.variant == "relu"
     assert tasks.load("ocr", "sigmoid").net.variant == "sigmoid"

@@ -1,4 +1,4 @@
-"""A training that can be killed: run in a process of its own, it writes what it has found to files."""
+"""Training with a checkpoint that writes its results to files. Tests kill it and start it again."""
 
 import json
 from dataclasses import asdict, replace
@@ -20,13 +20,13 @@ RECIPES = [
         recipe(scheme="online", max_epochs=3),
         recipe(scheme="learned", seed=1, max_epochs=1, fold=2),
         recipe(optimizer="sgd", scheme="offline", max_epochs=1),
-        recipe(optimizer="sgd", learning_rates=(1e38,), max_epochs=1),  # breaks down
+        recipe(optimizer="sgd", learning_rates=(1e38,), max_epochs=1),  # diverges
     )
 ]
 
 
-def told(run: Run) -> str:
-    """All that a run says, but for the time it took."""
+def without_times(run: Run) -> str:
+    """All fields of a run except the times, as JSON."""
     fields: dict[str, Any] = asdict(run)
     fields.pop("seconds")
     for epoch in fields["history"]:
@@ -34,19 +34,19 @@ def told(run: Run) -> str:
     return json.dumps(fields)
 
 
-def live(folder: Path, times: int = 1) -> None:
-    """Train all, so many times as long, with a checkpoint; put each run and its parameters in the folder."""
+def train_in(folder: Path, times: int = 1) -> None:
+    """Train RECIPES for `times` as many epochs with a checkpoint; write each run and its parameters to the folder."""
     torch.set_num_threads(1)
     tasks.TASKS["tiny"] = Tiny
     recipes = [replace(one, max_epochs=times * one.max_epochs) for one in RECIPES]
 
     def done(run: Run, parameters: dict[str, torch.Tensor]) -> None:
-        tensors.save(folder / f"{recipes.index(run.recipe)}.done", parameters, told(run))
+        tensors.save(folder / f"{recipes.index(run.recipe)}.done", parameters, without_times(run))
 
     runs = train(recipes, stack_size=2, checkpoint=folder / "checkpoint", done=done)
-    (folder / "runs").write_text("\n".join(map(told, runs)))
+    (folder / "runs").write_text("\n".join(map(without_times, runs)))
 
 
-def found(folder: Path) -> dict[str, bytes]:
-    """The files that a life has left, by name."""
+def files_in(folder: Path) -> dict[str, bytes]:
+    """The content of the files, by name."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,4 +1,4 @@
-"""A made-up corpus in a data folder of its own: noun and verb phrases whose tags follow from the words."""
+"""A synthetic corpus in a data folder: noun and verb phrases whose tags follow from the words."""
 
 import gzip
 import random
@@ -25,7 +25,7 @@ def sentence(draw: random.Random) -> list[str]:
 
 
 def write(folder: Path) -> Path:
-    """The test part alone has a sentence with I-LST and a word that is nowhere else."""
+    """Only the test part has a sentence with I-LST and with words that occur nowhere else."""
     draw = random.Random(0)
     (folder / "conll2000").mkdir()
     (folder / "glove").mkdir()

@@ -1,4 +1,4 @@
-"""Made-up horses in a data folder of their own: 328 noisy pictures of 16 x 16, each with a bright blob to find."""
+"""Synthetic horses in a data folder: 328 noisy pictures of 16 x 16 pixels, each with a bright disc."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NET = "w2-16-d2"
 
 
 def write(folder: Path) -> Path:
-    """Only the file of tensors: a data folder needs no more."""
+    """Write the cached tensors, which are the only file that the task reads."""
     draw = np.random.default_rng(0)
     y, x = np.mgrid[:SIZE, :SIZE]
     centre, radius = draw.uniform(3, 13, (COUNT, 2, 1, 1)), draw.uniform(2, 6, (COUNT, 1, 1))
@@ -39,7 +39,7 @@ def write(folder: Path) -> Path:
 
 
 def model(scheme: str, seed: int, **changes) -> Model:
-    """A model as it starts, but for a bias by which it finds some foreground and some background in this herd."""
+    """An untrained model with a bias such that its masks have both foreground and background."""
     task = Horses(NET)
     start = task.init(torch.Generator().manual_seed(seed))
     scores = task.unary({name: x[None] for name, x in start.items()}, task.batch(torch.arange(50)[None], 0))

@@ -1,6 +1,6 @@
-"""The independent truth of the engine: what one would write for one model, with torch.optim and ChainCRF, no replicas.
+"""An independent reference for the engine: a training loop for one model, with torch.optim and ChainCRF.
 
-Only where the random numbers come from is taken from the engine.
+It shares only the random generators with the engine.
 """
 
 import copy
@@ -28,7 +28,7 @@ def method(recipe: Recipe) -> scaling.Scaling:
 
 
 @dataclass
-class Plain:
+class Reference:
     """One model in training. `history` has (phase, loss, valid, ratio, alpha, learning rate) for each epoch."""
 
     recipe: Recipe
@@ -49,7 +49,7 @@ class Plain:
     def random(self, purpose: str) -> torch.Generator:
         return Replica(self.recipe).generator(purpose)
 
-    def run(self) -> "Plain":
+    def run(self) -> "Reference":
         rates, objective = self.recipe.learning_rates, self.recipe.objective
         if self.recipe.scheme == "stage":
             self.phase(0, "unary", [self.net], rates[0])
