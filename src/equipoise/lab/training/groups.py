@@ -59,8 +59,15 @@ def groups(replicas: list[Replica], alpha: Tensor) -> list[Group]:
 
 
 def scaling_state(recipe: Recipe) -> Parameters:
-    """The initial state of scaling of one replica: alpha, and every field that some method learns."""
+    """The initial state of scaling of one replica: alpha, and every field that some method learns.
+
+    Fields of other methods are 0 and not used; with them, replicas of different schemes can share a stack.
+    """
+    return {PREFIX + name: torch.zeros(()) for name in learned_fields()} | own_scaling_state(recipe)
+
+
+def own_scaling_state(recipe: Recipe) -> Parameters:
+    """Alpha, and the fields that the method of this recipe learns."""
     how = method([recipe])
-    learned = {PREFIX + name: torch.zeros(()) for name in learned_fields()}
-    learned |= {PREFIX + name: getattr(how, name).detach()[0] for name in how.learned}
+    learned = {PREFIX + name: getattr(how, name).detach()[0] for name in how.learned}
     return learned | {ALPHA: torch.tensor(recipe.factor)}

@@ -13,7 +13,7 @@ from .. import tasks
 from ..recipe import Recipe
 from ..tasks import Batch, Parameters, Task
 from . import optimizers, tensors
-from .groups import Scored, scaling_state
+from .groups import Scored, own_scaling_state
 from .phases import phases
 from .replica import Replica
 from .stack import Stack
@@ -93,8 +93,8 @@ class Model:
         if task is not None and recipe.task != task:
             raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
         made = tasks.load(recipe.task, recipe.net, device)
-        wanted = made.init(torch.Generator()) | scaling_state(recipe)
-        for name, x in wanted.items():
+        needed = made.init(torch.Generator()) | own_scaling_state(recipe)
+        for name, x in needed.items():
             if name not in parameters or parameters[name].shape != x.shape:
                 raise BadFileError(f"{path} belongs to a different net: {name} has another shape or is missing")
         return Model(recipe, parameters, device, made)

@@ -1,0 +1,66 @@
+"""A reader can follow `equipoise train ocr` without the code that plans, runs and judges the paper's experiments."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import equipoise
+
+SOURCE = Path(equipoise.__file__).parent
+TRAIN = SOURCE / "lab" / "cli" / "train.py"
+AIM = 25
+OTHER_TASKS = ("tasks/chunking", "tasks/horses", "nets/tagger", "nets/bilstm", "nets/recurrence", "nets/unet")
+NOT_TRAINING = ("tasks/ocr/predict", "tasks/predicting", "nets/triton_pooling", "data/errors", "data/registry")
+"""Prediction, a GPU kernel, and download of data."""
+
+
+def file_of(parts: tuple[str, ...]) -> Path | None:
+    """The file of a module or package named from `equipoise` on."""
+    path = SOURCE.joinpath(*parts)
+    return next((one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()), None)
+
+
+def imports(path: Path) -> Iterator[Path]:
+    """The files of this package that a file imports, also inside functions."""
+    here = path.relative_to(SOURCE).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            parts = (node.module or "").split(".") if node.module else []
+            if not node.level and parts[:1] != ["equipoise"]:
+                continue
+            base = (*here[: len(here) - node.level + 1], *parts) if node.level else tuple(parts[1:])
+            for alias in node.names:
+                found = file_of((*base, alias.name)) or file_of(base)
+                if found is not None:
+                    yield found
+
+
+def reachable(start: Path, without: tuple[str, ...] = ()) -> set[str]:
+    """The files that are imported from `start`, directly or indirectly, relative to the package."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(SOURCE).as_posix()
+        if name not in found and not name.removeprefix("lab/").startswith(without):
+            found.add(name)
+            waiting += imports(path)
+    return found
+
+
+def test_train_imports_no_code_of_the_experiments() -> None:
+    folders = {name.split("/")[1] for name in reachable(TRAIN) if name.startswith("lab/")}
+    assert not folders & {"plan", "run", "judge", "report", "demo", "bench"}
+    assert {"cli", "training", "tasks", "nets", "data"} <= folders
+
+
+def test_train_of_ocr_is_in_few_files() -> None:
+    """The files of the lab whose functions `equipoise train ocr` calls. The core is a library, and is not counted."""
+    files = sorted(
+        name
+        for name in reachable(TRAIN, (*OTHER_TASKS, *NOT_TRAINING))
+        if name.startswith("lab/") and (not name.endswith("__init__.py") or name == "lab/tasks/__init__.py")
+    )
+    declarations = {"lab/cli/choices.py", "lab/tasks/ocr/settings.py"}
+    followed = [name for name in files if name not in declarations]
+    assert len(followed) <= AIM, f"{len(followed)} files: {', '.join(followed)}"

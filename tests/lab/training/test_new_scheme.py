@@ -1,0 +1,121 @@
+"""A new scaling method needs its class and one entry in `schemes.SCHEMES`."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from lab.training.tiny import recipe
+from torch import Tensor, nn
+
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.schemes import SCHEMES, Scheme, learned_fields
+from equipoise.lab.training import Model, Run, tensors, train
+from equipoise.lab.training.replica import Replica
+from equipoise.scaling import Scaling
+
+
+class State(NamedTuple):
+    alpha: Tensor
+    log_gain: Tensor
+
+
+class Gain(Scaling):
+    """U -> alpha e^g U with a learned g."""
+
+    learned = ("log_gain",)
+
+    def __init__(self, alpha: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("alpha", alpha)
+        self.log_gain = nn.Parameter(torch.zeros_like(alpha))
+
+    def state(self) -> State:
+        return State(self.alpha, self.log_gain)
+
+    @staticmethod
+    def factors(state: State, norms: object) -> tuple[Tensor, Tensor]:
+        return state.alpha * state.log_gain.exp(), torch.ones_like(state.alpha)
+
+
+def arguments(recipes: Sequence[Any]) -> dict[str, Any]:
+    return {"alpha": torch.tensor([one.factor for one in recipes])}
+
+
+@pytest.fixture
+def scheme(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(SCHEMES, "gain", Scheme("joint, with a learned gain", Gain, arguments))
+    return "gain"
+
+
+def trained(*recipes: Recipe, **options: Any) -> list[tuple[Run, dict[str, Tensor]]]:
+    """The runs and their parameters, in the order of the recipes."""
+    found = []
+    train(recipes, done=lambda run, parameters: found.append((run, parameters)), **options)
+    return sorted(found, key=lambda pair: recipes.index(pair[0].recipe))
+
+
+def test_training_moves_its_learned_field(scheme: str) -> None:
+    """In a stack with other schemes, with the result of a separate run."""
+    assert "log_gain" in learned_fields()
+    recipes = [recipe(scheme=scheme, alpha=2.0), recipe(scheme="learned"), recipe(scheme="joint")]
+    (run, parameters), (_, of_learned), (_, of_joint) = trained(*recipes)
+    assert run.failed is None
+    assert run.history[-1].loss < run.history[0].loss
+    assert abs(float(parameters["scaling.log_gain"])) > 1e-3
+    assert float(parameters["scaling.log_unary"]) == 0
+    assert float(of_learned["scaling.log_gain"]) == float(of_joint["scaling.log_gain"]) == 0
+    ((alone, of_alone),) = trained(recipes[0])
+    assert alone.test == pytest.approx(run.test)
+    torch.testing.assert_close(of_alone["scaling.log_gain"], parameters["scaling.log_gain"])
+
+
+def test_a_checkpoint_has_its_learned_field(scheme: str, tmp_path: Path) -> None:
+    """Resuming from the checkpoint gives the result of an uninterrupted run."""
+    path, one = tmp_path / "checkpoint", recipe(scheme=scheme)
+
+    def interrupt(replicas: Sequence[Replica]) -> None:
+        if len(replicas[0].history) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train([one], checkpoint=path, watch=interrupt)
+    stored, _ = tensors.load(path)
+    assert float(stored["stack/parameters/scaling.log_gain"]) != 0
+    ((run, parameters),), ((want, of_want),) = trained(one, checkpoint=path), trained(one)
+    assert run.test == want.test
+    assert all(torch.equal(x, parameters[name]) for name, x in of_want.items())
+
+
+def test_a_saved_model_has_its_learned_field(scheme: str, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    ((run, parameters),) = trained(recipe(scheme=scheme))
+    Model(run.recipe, parameters).save(path)
+    model = Model.load(path)
+    assert torch.equal(model.parameters["scaling.log_gain"], parameters["scaling.log_gain"])
+    assert model.evaluate(model.task.split(0, 0).test) == pytest.approx(run.test, abs=1e-6)
+
+
+def test_models_saved_before_it_was_registered_still_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model"
+    ((run, parameters),) = trained(recipe(scheme="learned", max_epochs=1))
+    Model(run.recipe, parameters).save(path)
+    monkeypatch.setitem(SCHEMES, "gain", Scheme("joint, with a learned gain", Gain, arguments))
+    model = Model.load(path)
+    assert model.evaluate(model.task.split(0, 0).test) == pytest.approx(run.test, abs=1e-6)
+
+
+def test_help_lists_a_scheme_that_was_registered_before_the_command_is_imported() -> None:
+    code = """
+import sys
+from equipoise.lab.schemes import SCHEMES, Scheme
+SCHEMES["gain"] = Scheme("joint, with a learned gain")
+from equipoise.lab import cli
+sys.argv = ["equipoise", "train", "--help"]
+cli.main()
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    assert "gain: joint, with a learned gain." in " ".join(printed.replace("│", " ").split())
