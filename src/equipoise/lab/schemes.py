@@ -1,7 +1,7 @@
 """The training schemes (§5, §6.2), by name: what each trains in which order, and with which scaling method.
 
-This is where a scaling method is registered for the experiments. Recipes, the command line, the grids of tuning and the
-results pages take everything they need to know about a scheme from here.
+To use a new scaling method in experiments, add an entry to `SCHEMES`. Recipes, the command line, the grids of tuning
+and the results pages read the schemes from here.
 """
 
 from collections.abc import Callable, Sequence

@@ -110,7 +110,6 @@ class Page(HTMLParser):
         self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
-@pytest.mark.slow
 def test_the_demo_compares_seven_schemes_and_writes_a_self_contained_page(
     call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,7 +35,6 @@ def interrupted(recipes: list[Recipe], path: Path, epochs: int, **options) -> No
     assert path.exists()
 
 
-@pytest.mark.slow
 def test_resuming_from_any_checkpoint_gives_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Resume from each checkpoint of a run, and again from the first checkpoint that the resumed run writes."""
     written: list[bytes] = []

@@ -235,7 +235,6 @@ def test_a_diverged_replica_fails_and_the_others_continue() -> None:
     assert math.isnan(runs[2].test)
 
 
-@pytest.mark.slow
 def test_it_learns_and_a_saved_model_has_the_same_metric(tmp_path: Path) -> None:
     wanted = recipe(scheme="joint", max_epochs=25, plateau=25, stop=25, learning_rates=(0.02,), fold=2)
     (run,), (parameters,) = results([wanted])

@@ -32,7 +32,9 @@ EXPECTED = (BadFileError, DataError, DrawingError, LostWorkersError, StoreError,
 def main() -> None:
     """Exit codes: 0 success, 1 bad input or failure, 2 usage, 130 interrupted."""
     try:
-        app.cli(prog="equipoise", description="CRF layers whose potentials stay in balance: the laboratory.")
+        app.cli(
+            prog="equipoise", description="Train CRF models, apply them, and reproduce the experiments of the paper."
+        )
     except (*EXPECTED, ValueError, OSError) as error:
         print(f"equipoise: {error}", file=sys.stderr)
         sys.exit(1)

@@ -39,7 +39,7 @@ def page(outcome: Outcome) -> str:
 Net and CRF can be trained together (joint), one after the other (stage), or together with their scores kept in balance
 (online, offline, offline_reg, learned). All models were trained just now on one fold, for a few epochs.</p>
 <div class="wide">{_table(outcome)}</div>
-<h2>The ratio that explains it</h2>
+<h2>The ratio of the two parts</h2>
 <p>The size of the net's scores divided by the size of the CRF's transition scores, after each epoch. Where this ratio
 is high, the transitions have almost no influence.</p>
 <figure>{svg.curves(ratios, x="epoch (for stage, of all three stages)", y="unary / pairwise")}</figure>

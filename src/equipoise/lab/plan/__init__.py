@@ -1,1 +1,1 @@
-"""What is to be run: the paper's tables and figures as recipes."""
+"""The paper's tables and figures as recipes."""

@@ -66,7 +66,7 @@ def grid(setting: Setting) -> list[Recipe]:
 
 
 def choices(path: Path = FILE) -> dict[str, dict[str, Any]]:
-    """What was chosen, by `Setting.key`; nothing where there is no such file."""
+    """The stored choices, by `Setting.key`; empty if the file does not exist."""
     return json.loads(path.read_text()) if path.is_file() else {}
 
 

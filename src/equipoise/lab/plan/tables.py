@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows are (task, objective) or (task, what); columns are schemes."""
+    """Rows are (task, objective) or (task, description); columns are schemes."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""The tasks of §6.1: data, net, metric, splits, and what the command and the tables need to know about each."""
+"""The tasks of §6.1: data, splits, nets, metric and settings of each."""
 
 import difflib
 from typing import Any

@@ -1,4 +1,4 @@
-"""A trained model as a task sees it, and a request to predict something with it.
+"""The interface between `equipoise predict` and the tasks: a trained model, and a request to predict with it.
 
 A task predicts for the command line: it passes lines of text to `say`, and returns the same as data for JSON.
 """
@@ -33,7 +33,7 @@ class Predictor(Protocol):
 
 @dataclass
 class Request:
-    """What `equipoise predict` was given besides the model."""
+    """The arguments of `equipoise predict` other than the model."""
 
     source: Path | None = None
     out: Path | None = None
@@ -55,6 +55,6 @@ class Request:
 
 
 def examples_of_test_fold(model: Predictor, request: Request) -> tuple[int, Tensor]:
-    """The test fold asked for, the model's own by default, and its examples."""
+    """The requested test fold, by default that of the model, and its examples."""
     fold = model.recipe.fold if request.fold is None else request.fold
     return fold, model.task.split(fold, model.recipe.seed).test

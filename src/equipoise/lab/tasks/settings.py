@@ -1,4 +1,4 @@
-"""What the command, the tables and tuning need to know about a task: defaults, grids and rounds of tuning."""
+"""Settings of a task for the command line, the tables and tuning: defaults, grids and rounds of tuning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -74,7 +74,7 @@ class Settings:
 
 
 def rate_divisor(optimizer: str, objective: str) -> float:
-    """By how much the learning rate of this objective is smaller than that of a mean over positions.
+    """The factor by which the learning rate of this objective is smaller than that of a mean over positions.
 
     >>> rate_divisor("sgd", "likelihood"), rate_divisor("adam", "likelihood")
     (10.0, 1.0)

@@ -101,11 +101,11 @@ class Task(Protocol):
         ...
 
     def predict(self, model: Any, request: Any) -> Any:
-        """Answer a `predicting.Request` with a trained model; returns data for JSON."""
+        """Carry out a `predicting.Request` with a trained model, and return data for JSON."""
         ...
 
     def details(self, model: Any) -> tuple[list[str], dict[str, Any]]:
-        """More on the test examples than the metric says, as lines of text and as data."""
+        """Results on the test examples besides the metric, as lines of text and as data."""
         ...
 
 

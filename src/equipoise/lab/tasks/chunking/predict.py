@@ -11,7 +11,7 @@ from .tagging import Tagged, read_and_tag, report
 
 
 def predict(model: Predictor, request: Request) -> Any:
-    """Tags for the file asked for, or precision, recall and F1 on the test part."""
+    """Tags for the given file, or precision, recall and F1 on the test part."""
     if request.source is None:
         request.only("a model of chunking without a file is tested, and")
         _, examples = examples_of_test_fold(model, request)

@@ -19,7 +19,7 @@ STRENGTH = 0.45
 
 
 def predict(model: Predictor, request: Request) -> dict[str, Any]:
-    """Masks of the pictures asked for, or the intersection over union on a test fold."""
+    """Masks of the given pictures, or the intersection over union on a test fold."""
     if request.source is None:
         request.only("a model of horses without pictures is tested, and", "--fold")
         return evaluate(model, request)
