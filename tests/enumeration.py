@@ -1,8 +1,8 @@
-"""The independent truth: every labelling of a short chain, written out, with autograd through the plain sum.
+"""The independent truth: every labelling of a short chain, enumerated, with autograd through the plain sum.
 
     F(Y) = sum_t U_t(y_t) + sum_t W_t(y_t, y_{t+1}),   log Z = log sum_Y exp F(Y),   and so on, by definition.
 
-Shapes are those of `equipoise.chain`; everything is float64 and nothing is clever.
+Shapes are those of `equipoise.chain`. Everything is float64.
 """
 
 import itertools
@@ -49,7 +49,7 @@ class Enumeration:
 
 
 def chains(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> list[tuple[tuple[int, ...], Enumeration]]:
-    """The index in the batch, and the enumeration, of every chain; pairwise of any kind."""
+    """The batch index and the enumeration of every chain; pairwise of any kind."""
     *batch, length, m = unary.shape
     unary = unary.double()
     pairwise = pairwise.double()

@@ -26,7 +26,7 @@ class Chain:
         return torch.Generator().manual_seed(self.seed)
 
     def labels(self) -> Tensor:
-        """Labels in range where they count, rubbish beyond."""
+        """Labels in range, -100 beyond the length."""
         labels = torch.randint(self.unary.shape[-1], self.unary.shape[:-1], generator=self.generator)
         if self.lengths is not None:
             beyond = torch.arange(labels.shape[-1]) >= self.lengths[..., None]
@@ -43,7 +43,7 @@ def chains(
     max_length: int = 4,
     max_labels: int = 3,
 ) -> Chain:
-    """A batch of chains; with `forbid`, some scores are -inf, and a sequence may be left with no labelling at all."""
+    """A batch of chains; with `forbid`, some scores are -inf, and a sequence may have no allowed labelling."""
     batch = draw(st.sampled_from(BATCHES))
     length, m = draw(st.integers(1, max_length)), draw(st.integers(1, max_labels))
     kind = draw(st.sampled_from(KINDS))

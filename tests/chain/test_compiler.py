@@ -1,4 +1,4 @@
-"""Without a working C compiler the library warns once, and answers all the same."""
+"""Without a working C compiler the library warns once and falls back to plain torch."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ torch.testing.assert_close(unary.grad, unary.softmax(-1))
     ("compiler", "warning"),
     [("/bin/false", "exit status 1"), ("/no/such/compiler", "No such file"), ("/bin/true", "failed")],
 )
-def test_a_compiler_that_fails_is_done_without(compiler: str, warning: str, tmp_path: Path) -> None:
+def test_fallback_if_the_compiler_fails(compiler: str, warning: str, tmp_path: Path) -> None:
     environment = {**os.environ, "CC": compiler, "EQUIPOISE_CACHE": str(tmp_path)}
     command = [sys.executable, "-c", CODE]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -31,7 +31,8 @@ def test_a_compiler_that_fails_is_done_without(compiler: str, warning: str, tmp_
     assert result.stderr.count("plain PyTorch") == 1
 
 
-def test_a_damaged_library_is_done_without(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_fallback_if_the_cached_library_is_damaged(tmp_path: Path) -> None:
     environment = {**os.environ, "EQUIPOISE_CACHE": str(tmp_path)}
     for _ in range(2):
         result = subprocess.run(

@@ -1,4 +1,4 @@
-"""The best labellings and random ones, against the labellings written out."""
+"""The best labellings and samples, against the enumeration of all labellings."""
 
 import torch
 from enumeration import chains
@@ -42,7 +42,7 @@ def test_top_k_are_the_k_highest_and_distinct(problem: Chain, k: int) -> None:
 
 
 @given(problem=random_chains())
-def test_the_gradient_of_the_best_score_marks_the_best_labelling(problem: Chain) -> None:
+def test_the_gradient_of_the_best_score_is_one_hot_at_the_best_labelling(problem: Chain) -> None:
     problem.unary.requires_grad_()
     labels, scores = chain.decode(*problem.args)
     (gradient,) = torch.autograd.grad(scores.sum(), problem.unary)
@@ -66,10 +66,10 @@ def test_samples_follow_the_distribution(problem: Chain) -> None:
         share = same.double().mean(0)
         assert (share[probability == 0] == 0).all()
         deviation = (probability * (1 - probability) / n).sqrt()
-        assert ((share - probability).abs() <= 5 * deviation + 3 / n).all()  # rare labellings come in whole draws
+        assert ((share - probability).abs() <= 5 * deviation + 3 / n).all()  # counts are integers
 
 
-def test_samples_repeat_with_their_seed() -> None:
+def test_samples_are_reproducible_from_a_seed() -> None:
     unary, pairwise = torch.randn(3, 5, 4), torch.randn(4, 4)
     draws = [chain.sample(unary, pairwise, n=6, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
     assert torch.equal(draws[0], draws[1])
@@ -77,7 +77,7 @@ def test_samples_repeat_with_their_seed() -> None:
 
 
 def test_long_chains_decode_without_losing_small_differences() -> None:
-    """Scores of one path add up to 1e6, where float32 counts in steps of 0.06; the choice hangs on 0.01."""
+    """Scores of one path add up to 1e6, where float32 has steps of 0.06; the choice depends on 0.01."""
     unary = torch.full((1000, 2), 1000.0)
     unary[:, 1] += torch.where(torch.arange(1000) % 2 == 0, 0.01, -0.01)
     labels, _ = chain.decode(unary, torch.zeros(2, 2))

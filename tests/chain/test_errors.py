@@ -1,4 +1,4 @@
-"""Bad input is named: which argument, what it is, what it should be."""
+"""Errors name the argument, its value or shape, and the valid ones."""
 
 import re
 
@@ -42,9 +42,9 @@ LABELS = torch.zeros(2, 4, dtype=torch.int64)
     ],
 )
 def test_scores_and_lengths(unary, pairwise, lengths, error, message) -> None:
-    for question in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.decode):
+    for function in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.decode):
         with pytest.raises(error, match=re.escape(message)):
-            question(unary, pairwise, lengths)
+            function(unary, pairwise, lengths)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_scores_and_lengths(unary, pairwise, lengths, error, message) -> None:
     ],
 )
 def test_labels(labels, lengths, error, message) -> None:
-    for question in (chain.score, objectives.likelihood, objectives.marginal, objectives.margin, objectives.mean_field):
+    for function in (chain.score, objectives.likelihood, objectives.marginal, objectives.margin, objectives.mean_field):
         with pytest.raises(error, match=re.escape(message)):
-            question(UNARY, PAIRWISE, labels, lengths)
+            function(UNARY, PAIRWISE, labels, lengths)
 
 
 def test_labels_beyond_the_length_are_not_read() -> None:
@@ -98,4 +98,4 @@ def test_check_names_bad_values() -> None:
         chain.check(UNARY, PAIRWISE, lengths=torch.tensor([1, 9]))
     unary = UNARY.clone()
     unary[0, 0, 0] = -torch.inf
-    chain.check(unary, PAIRWISE)  # a forbidden label is no mistake
+    chain.check(unary, PAIRWISE)  # a forbidden label is valid

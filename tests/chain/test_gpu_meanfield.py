@@ -1,9 +1,6 @@
-"""Mean field in Triton against plain torch in float64: compiled where there is a GPU, else in Triton's interpreter."""
+"""Mean field in Triton against plain torch in float64. Interpreted if there is no GPU."""
 
 import importlib
-import os
-from collections.abc import Iterator
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,18 +12,10 @@ from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
-with patch.dict(os.environ, INTERPRET):  # settled for good when Triton, and when our kernels, are first imported
-    pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
-    gpu = importlib.import_module("equipoise.chain.gpu.meanfield")
+pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
+gpu = importlib.import_module("equipoise.chain.gpu.meanfield")
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
-
-
-@pytest.fixture(autouse=True)
-def interpreted() -> Iterator[None]:
-    with patch.dict(os.environ, INTERPRET):
-        yield
 
 
 def make(batch: tuple[int, ...], length: int, m: int, own: tuple[int, ...] = (), forbidden: float = 0.0) -> Problem:
@@ -39,8 +28,8 @@ def make(batch: tuple[int, ...], length: int, m: int, own: tuple[int, ...] = (),
     return problem(unary.to(DEVICE), pairwise.to(DEVICE), lengths.to(DEVICE)).clean()
 
 
-def answers(function: object, p: Problem, iterations: int, grad: Tensor) -> list[Tensor]:
-    """log q, and the gradients of sum grad * log q wherever it is finite."""
+def with_gradients(function: object, p: Problem, iterations: int, grad: Tensor) -> list[Tensor]:
+    """log q, and the gradients of sum grad * log q over its finite entries."""
     unary, pairwise = (x.detach().clone().requires_grad_() for x in p[:2])
     log_q = function(unary, pairwise, p.lengths, iterations)  # type: ignore[operator]
     total = (torch.where(log_q.isfinite(), log_q, 0) * grad).sum()
@@ -59,8 +48,8 @@ def test_equals_plain_torch(
     p = make(batch, length, m, own, forbidden)
     grad = torch.randn(p.unary.shape, generator=torch.Generator().manual_seed(1))
     exact = Problem(p.unary.cpu().double(), p.pairwise.cpu().double(), p.lengths.cpu())
-    want = answers(lambda *args: meanfield.mean_field(*args, "sequential"), exact, iterations, grad.double())
-    got = answers(gpu.mean_field, p, iterations, grad.to(DEVICE))
+    want = with_gradients(lambda *args: meanfield.mean_field(*args, "sequential"), exact, iterations, grad.double())
+    got = with_gradients(gpu.mean_field, p, iterations, grad.to(DEVICE))
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a.cpu().double(), b, rtol=1e-5, atol=1e-5)
 
@@ -81,7 +70,7 @@ def test_has_a_second_gradient() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
-def test_is_what_training_uses_and_always_the_same() -> None:
+def test_training_uses_the_kernels_and_is_deterministic() -> None:
     generator = torch.Generator(DEVICE).manual_seed(0)
     unary = torch.randn(8, 32, 14, 26, device=DEVICE, generator=generator).requires_grad_()
     pairwise = torch.randn(8, 1, 26, 26, device=DEVICE, generator=generator).requires_grad_()

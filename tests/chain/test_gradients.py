@@ -1,4 +1,4 @@
-"""Derivatives against finite differences, to second order, and what they cost in memory."""
+"""Derivatives against finite differences, to second order, and their memory."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_second_order_with_forbidden_transitions() -> None:
     assert gradgradcheck(function, (unary, free))
 
 
-def test_no_gradient_for_labels_that_are_forbidden() -> None:
+def test_forbidden_labels_have_gradient_0() -> None:
     unary = torch.zeros(3, 2)
     unary[1, 0] = -torch.inf
     unary.requires_grad_()
@@ -60,8 +60,8 @@ def test_no_gradient_for_labels_that_are_forbidden() -> None:
 
 
 @pytest.mark.parametrize("function", [chain.log_partition, chain.log_marginals], ids=["log_partition", "log_marginals"])
-def test_what_is_kept_for_the_backward_pass_has_no_square_of_m(function) -> None:
-    """Saved tensors are of order L * M; an unrolled loop would keep L * M * M."""
+def test_memory_saved_for_the_backward_pass_is_linear_in_m(function) -> None:
+    """Saved tensors are of order L * M; an unrolled loop would save L * M * M."""
     length, m = 20, 30
     unary, pairwise = torch.randn(length, m, requires_grad=True), torch.randn(m, m, requires_grad=True)
     saved: dict[int, int] = {}

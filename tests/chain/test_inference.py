@@ -1,11 +1,11 @@
-"""Sums over all labellings, against the labellings written out: values and gradients, with and without -inf."""
+"""Sums over all labellings against enumeration: values and gradients, with and without -inf."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 from enumeration import Enumeration, chains
-from hypothesis import given
+from hypothesis import assume, given
 from strategies import Chain
 from strategies import chains as random_chains
 from torch import Tensor
@@ -13,15 +13,15 @@ from torch import Tensor
 from equipoise import chain
 
 
-def by_enumeration(problem: Chain, question: Callable[[Enumeration], Tensor], shape: tuple[int, ...]) -> Tensor:
-    """The answer for every sequence, stacked in the batch's shape and padded with 0."""
-    answers = []
+def by_enumeration(problem: Chain, function: Callable[[Enumeration], Tensor], shape: tuple[int, ...]) -> Tensor:
+    """The result for every sequence, stacked in the shape of the batch and padded with 0."""
+    results = []
     for _, one in chains(*problem.args):
-        answer = question(one)
+        result = function(one)
         full = torch.zeros(shape, dtype=torch.float64)
-        full[tuple(map(slice, answer.shape))] = answer
-        answers.append(full)
-    return torch.stack(answers).reshape((*problem.unary.shape[:-2], *shape))
+        full[tuple(map(slice, result.shape))] = result
+        results.append(full)
+    return torch.stack(results).reshape((*problem.unary.shape[:-2], *shape))
 
 
 def possible(problem: Chain) -> Tensor:
@@ -29,7 +29,7 @@ def possible(problem: Chain) -> Tensor:
     return by_enumeration(problem, Enumeration.log_partition, ()) > -torch.inf
 
 
-QUESTIONS = {
+FUNCTIONS = {
     "log_partition": (chain.log_partition, Enumeration.log_partition, lambda length, m: ()),
     "log_marginals": (
         lambda *args: chain.log_marginals(*args).exp(),
@@ -42,8 +42,8 @@ QUESTIONS = {
 
 
 def both(name: str, problem: Chain) -> tuple[Tensor, Tensor]:
-    """Our answer and the enumerated one, with what has no answer (no labelling, no position) set to 0 in both."""
-    ours, truth, shape = QUESTIONS[name]
+    """Our result and the enumerated one; 0 in both for impossible sequences and beyond the length."""
+    ours, truth, shape = FUNCTIONS[name]
     dims = shape(*problem.unary.shape[-2:])
     there = possible(problem).reshape((*problem.unary.shape[:-2], *(1,) * len(dims)))
     got, want = ours(*problem.args), by_enumeration(problem, truth, dims)
@@ -52,24 +52,24 @@ def both(name: str, problem: Chain) -> tuple[Tensor, Tensor]:
     return torch.where(there, got, 0), torch.where(there, want, 0)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 @given(problem=random_chains(forbid=True))
 def test_values_with_forbidden_scores(name: str, problem: Chain) -> None:
     got, want = both(name, problem)
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 @given(problem=random_chains())
 def test_gradients(name: str, problem: Chain) -> None:
     check_gradients(name, problem)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 @given(problem=random_chains(forbid=True))
 def test_gradients_with_forbidden_scores(name: str, problem: Chain) -> None:
-    if bool(possible(problem).all()):  # elsewhere enumeration itself has no gradient
-        check_gradients(name, problem)
+    assume(bool(possible(problem).all()))  # otherwise the enumeration has no gradient
+    check_gradients(name, problem)
 
 
 def check_gradients(name: str, problem: Chain) -> None:
@@ -94,7 +94,7 @@ def test_score(problem: Chain) -> None:
 
 
 @given(problem=random_chains(forbid=True))
-def test_a_sequence_without_labelling_gets_minus_inf_and_no_gradient(problem: Chain) -> None:
+def test_impossible_sequences_have_log_z_minus_inf_and_finite_gradients(problem: Chain) -> None:
     problem.pairwise.requires_grad_()
     problem.unary.requires_grad_()
     there = possible(problem)
@@ -109,17 +109,17 @@ def test_a_sequence_without_labelling_gets_minus_inf_and_no_gradient(problem: Ch
 
 
 @given(problem=random_chains())
-def test_answers_do_not_depend_on_what_stands_beyond_the_length(problem: Chain) -> None:
-    if problem.lengths is None:
-        return
+def test_values_beyond_the_length_are_not_used(problem: Chain) -> None:
+    assume(problem.lengths is not None)
+    assert problem.lengths is not None
     beyond = torch.arange(problem.unary.shape[-2]) >= problem.lengths[..., None]
-    spoilt = problem.unary.masked_fill(beyond[..., None], torch.nan).requires_grad_()
+    with_nan = problem.unary.masked_fill(beyond[..., None], torch.nan).requires_grad_()
     clean = problem.unary.clone().requires_grad_()
-    for question in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.mean_field):
-        a = question(spoilt, problem.pairwise, problem.lengths)
-        b = question(clean, problem.pairwise, problem.lengths)
+    for function in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.mean_field):
+        a = function(with_nan, problem.pairwise, problem.lengths)
+        b = function(clean, problem.pairwise, problem.lengths)
         assert torch.equal(a, b)
-        gradients = [torch.autograd.grad(x.square().sum(), y)[0] for x, y in ((a, spoilt), (b, clean))]
+        gradients = [torch.autograd.grad(x.square().sum(), y)[0] for x, y in ((a, with_nan), (b, clean))]
         assert torch.equal(*gradients)
         assert not gradients[0][beyond].any()
 
@@ -127,15 +127,15 @@ def test_answers_do_not_depend_on_what_stands_beyond_the_length(problem: Chain) 
 def test_inputs_are_not_changed() -> None:
     unary, pairwise, lengths = torch.randn(2, 4, 3), torch.randn(3, 3), torch.tensor([4, 2])
     before = [x.clone() for x in (unary, pairwise, lengths)]
-    for question in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.decode):
-        question(unary, pairwise, lengths)
+    for function in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.decode):
+        function(unary, pairwise, lengths)
     for x, y in zip((unary, pairwise, lengths), before, strict=True):
         assert torch.equal(x, y)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
 @pytest.mark.parametrize("length", [1, 2])
-def test_an_empty_batch_has_empty_answers(length: int, m: int) -> None:
+def test_an_empty_batch_has_empty_results(length: int, m: int) -> None:
     unary = torch.randn(0, length, m, requires_grad=True)
     pairwise = torch.randn(m, m, requires_grad=True)
     lengths = torch.ones(0, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Mean field: its fixed point, its bound, and what it does with forbidden transitions."""
+"""Mean field: its fixed point, its bound, and forbidden transitions."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def test_the_fixed_point_solves_equation_6(schedule: str) -> None:
 
 
 def test_one_sequential_iteration_is_two_coordinate_steps() -> None:
-    """Even positions see the initial q of their neighbours, odd ones see what the even ones became."""
+    """Even positions use the initial q of their neighbours; odd ones use the new q of the even ones."""
     unary = torch.randn(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     pairwise = torch.tensor([[1.0, -1.0], [0.5, 2.0]], dtype=torch.float64)
     start = unary.softmax(-1)
@@ -94,7 +94,7 @@ def test_forbidden_transitions_rule_labels_out_without_nan() -> None:
         assert bool(gradient.isfinite().all())
 
 
-def test_where_every_label_is_ruled_out_q_stays() -> None:
+def test_q_is_unchanged_if_every_label_is_ruled_out() -> None:
     unary = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     log_q = chain.mean_field(unary, torch.full((2, 2), -torch.inf))
     torch.testing.assert_close(log_q, unary.log_softmax(-1))

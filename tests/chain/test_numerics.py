@@ -1,4 +1,4 @@
-"""Where floating point is hard: long chains, huge scores, half precision."""
+"""Numerical accuracy: long chains, large scores, half precision."""
 
 import pytest
 import torch
@@ -34,23 +34,23 @@ def test_float32_gradients_on_long_chains(objective: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["reference", "exponential"])
-def test_plain_torch_too_is_right_on_long_chains(name: str) -> None:
-    """The bound of 1e-4 that the C kernel keeps with room to spare; a textbook log-domain loop is off by 0.16."""
+def test_plain_torch_is_accurate_on_long_chains(name: str) -> None:
+    """To 1e-4; the C kernel is more accurate, a textbook log-domain loop is off by 0.16."""
     generator = torch.Generator().manual_seed(0)
     chains = problem(torch.randn(8, 1024, 23, generator=generator), torch.randn(23, 23, generator=generator))
     labels = torch.randint(23, (8, 1024), generator=generator)
-    answers = []
+    results = []
     for dtype in (torch.float32, torch.float64):
         scores = chains._replace(unary=chains.unary.to(dtype), pairwise=chains.pairwise.to(dtype))
         _, known = backends.load(name).cross_entropy(*scores, labels)
         weight = torch.ones(8, dtype=dtype)
-        answers.append(backends.load(name).cross_entropy_gradient(weight, *scores, labels, known))
-    for got, want in zip(*answers, strict=True):
+        results.append(backends.load(name).cross_entropy_gradient(weight, *scores, labels, known))
+    for got, want in zip(*results, strict=True):
         assert relative(got, want) < 1e-4
 
 
 def test_float32_likelihood_of_a_long_certain_chain() -> None:
-    """log Z and F(Y) are near 10,000 and differ by 0.19: their difference in float32 has lost its digits."""
+    """log Z and F(Y) are near 10,000 and differ by 0.19: in float32 their difference has no correct digits."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(5, (1000,), generator=generator)
     unary = 10 * torch.nn.functional.one_hot(labels, 5) + 0.1 * torch.randn(1000, 5, generator=generator)
@@ -64,14 +64,14 @@ def test_float32_likelihood_of_a_long_certain_chain() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e2, 1e4])
 def test_scores_of_every_scale(scale: float, dtype: torch.dtype) -> None:
-    """Unary up to 1e4 and pairwise up to 1e3 in one problem, against float64 enumeration-free log-domain sums."""
+    """Unary up to 1e4 and pairwise up to 1e3 in one problem, against float64 log-domain sums."""
     generator = torch.Generator().manual_seed(1)
     unary = scale * (2 * torch.rand(4, 12, 5, generator=generator, dtype=torch.float64) - 1)
     pairwise = scale / 10 * (2 * torch.rand(5, 5, generator=generator, dtype=torch.float64) - 1)
     unary, pairwise = unary.float().double(), pairwise.float().double()  # the same numbers in both precisions
     want = textbook(unary, pairwise)
     got = chain.log_marginals(unary.to(dtype), pairwise.to(dtype))
-    # Scores of 1e4 in float32 are themselves spaced 1e-3 apart, and the sums of a path likewise.
+    # Scores of 1e4 in float32 are spaced 1e-3 apart, and so are the sums of a path.
     tolerance = 1e-9 if dtype == torch.float64 else 1e-5 + 2e-6 * scale
     torch.testing.assert_close(got.exp().double(), want.exp(), rtol=0, atol=tolerance)
     # Log-probabilities too, where a probability itself would underflow.
@@ -83,7 +83,7 @@ def test_scores_of_every_scale(scale: float, dtype: torch.dtype) -> None:
 
 
 def textbook(unary: Tensor, pairwise: Tensor) -> Tensor:
-    """log-marginals by unnormalised log-domain messages in float64: slow to lose digits, and written differently."""
+    """Log-marginals by unnormalised log-domain messages in float64: an independent implementation."""
     length = unary.shape[-2]
     alpha, beta = [unary[:, 0]], [torch.zeros_like(unary[:, 0])]
     for t in range(1, length):
@@ -93,7 +93,7 @@ def textbook(unary: Tensor, pairwise: Tensor) -> Tensor:
     return joint - joint.logsumexp(-1, keepdim=True)
 
 
-def test_gradient_of_an_all_but_impossible_label() -> None:
+def test_gradient_of_a_very_improbable_label() -> None:
     """exp(-200) is 0 in float32; the gradient of its logarithm is not."""
     unary = torch.tensor([[0.0, 200.0], [0.0, 0.0]])
     pairwise = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -123,12 +123,12 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     assert unary.grad.dtype == dtype
 
 
-def test_mixed_precision_takes_the_wider() -> None:
+def test_mixed_precision_uses_the_wider_dtype() -> None:
     unary, pairwise = torch.randn(3, 2, dtype=torch.bfloat16), torch.randn(2, 2, dtype=torch.float64)
     assert chain.log_partition(unary, pairwise).dtype == torch.float64
 
 
-def test_autocast_does_not_reach_inside() -> None:
+def test_autocast_has_no_effect() -> None:
     unary, pairwise = torch.randn(2, 6, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
     labels = torch.randint(4, (2, 6))
     for objective in (objectives.likelihood, objectives.marginal, objectives.margin, objectives.mean_field):
@@ -145,7 +145,7 @@ def test_autocast_does_not_reach_inside() -> None:
             assert torch.equal(a, b)
 
 
-def test_entropy_of_an_almost_certain_chain_is_not_lost() -> None:
+def test_entropy_of_an_almost_certain_chain_is_accurate() -> None:
     unary = torch.zeros(500, 3)
     unary[:, 0] = 12.0
     pairwise = torch.zeros(3, 3)

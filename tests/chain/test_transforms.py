@@ -1,4 +1,4 @@
-"""torch.func, torch.compile and torch.export see through every function."""
+"""torch.func, torch.compile and torch.export support every function."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def test_vmap_equals_a_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["log_partition", "log_marginals"])
-def test_gradients_for_each_example_by_vmap(name: str) -> None:
+def test_per_example_gradients_by_vmap(name: str) -> None:
     unary, pairwise = scores(5)[0], scores(5)[1][0]
 
     def loss(u: Tensor, w: Tensor) -> Tensor:
@@ -49,15 +49,15 @@ def test_gradients_for_each_example_by_vmap(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["log_partition", "log_marginals", "edge_marginals", "entropy"])
-def test_many_gradients_at_once(name: str) -> None:
+def test_batched_gradients(name: str) -> None:
     """is_grads_batched runs the backward pass alone under vmap."""
     unary, pairwise = (x.requires_grad_() for x in scores(3))
-    answer = FUNCTIONS[name](unary, pairwise, LENGTHS)
-    directions = torch.randn(4, *answer.shape, generator=torch.Generator().manual_seed(0))
-    many = torch.autograd.grad(answer, (unary, pairwise), directions, is_grads_batched=True, retain_graph=True)
+    result = FUNCTIONS[name](unary, pairwise, LENGTHS)
+    directions = torch.randn(4, *result.shape, generator=torch.Generator().manual_seed(0))
+    many = torch.autograd.grad(result, (unary, pairwise), directions, is_grads_batched=True, retain_graph=True)
     for k, direction in enumerate(directions):
         for got, want in zip(
-            many, torch.autograd.grad(answer, (unary, pairwise), direction, retain_graph=True), strict=True
+            many, torch.autograd.grad(result, (unary, pairwise), direction, retain_graph=True), strict=True
         ):
             torch.testing.assert_close(got[k], want)
 
@@ -70,6 +70,7 @@ def test_hessian_is_the_covariance_of_labels() -> None:
     torch.testing.assert_close(hessian[0, :, 1, :], pair - p[0][:, None] * p[1][None, :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_compiles_as_one_graph(name: str) -> None:
     unary, pairwise = (x.requires_grad_() for x in scores(3))
@@ -84,6 +85,7 @@ def test_compiles_as_one_graph(name: str) -> None:
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 def test_a_training_step_compiles_with_the_default_backend() -> None:
     crf = ChainCRF(3)
     unary, labels = scores(3)[0].requires_grad_(), torch.randint(3, (3, 4), generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,172 @@
+"""The C backend beyond the contract: underflow, threads, kept graphs, NaN."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from equipoise import objectives
+from equipoise.chain import reference
+from equipoise.chain.cpu import backend as compiled
+from equipoise.chain.cpu.library import library
+from equipoise.chain.problem import Problem
+
+if library(torch.float32) is None:
+    pytest.skip("needs a C compiler (cc, gcc, clang, or set CC)", allow_module_level=True)
+
+INF = torch.inf
+
+
+def double(*tensors: Tensor) -> list[Tensor]:
+    return [x.double() if x.is_floating_point() else x for x in tensors]
+
+
+def assert_close(actual: Tensor, expected: Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def in_log_domain(message: Tensor) -> bool:
+    """The first number of alpha is 1 in the exp domain and 0 in the log domain (chain.c)."""
+    return bool((message[..., 0, 0] == 0).all())
+
+
+ISOLATED = torch.tensor([[0.0, -INF], [-INF, 0.0]])  # the label never changes
+ONE_WAY = torch.tensor([[0.0, 0.0], [-INF, 0.0]])  # label 1 is never left
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_label_that_underflows_may_win_later(dtype: torch.dtype) -> None:
+    # Label 1 falls behind by e^-30 per step, to e^-750, below any float, and then gains e^30 per step.
+    unary = torch.zeros(1, 60, 2, dtype=dtype)
+    unary[:, :25, 1], unary[:, 25:, 1] = -30, 30
+    chain = Problem(unary, ISOLATED.to(dtype)[None, None], torch.tensor([60]))
+    assert in_log_domain(compiled.messages(*chain).alpha)
+    log_z, alpha = compiled.forward(*chain)
+    torch.testing.assert_close(log_z, torch.tensor([300.0], dtype=dtype))
+    nodes, edges = compiled.marginals(torch.ones(1, dtype=dtype), *chain, alpha)
+    torch.testing.assert_close(nodes[..., 1], torch.ones(1, 60, dtype=dtype))
+    torch.testing.assert_close(edges[0, 0], torch.tensor([[0.0, 0.0], [0.0, 59.0]], dtype=dtype))
+    torch.testing.assert_close(compiled.messages(*chain).log_p[..., 0], torch.full((1, 60), -300.0, dtype=dtype))
+
+
+def test_only_the_backward_pass_underflows() -> None:
+    # Label 1 is never left and costs e^-20 per step. Forward, label 0 keeps feeding it; backward, it only decays.
+    unary = torch.tensor([0.0, -20.0]).expand(1, 40, 2)
+    chain = Problem(unary, ONE_WAY[None, None], torch.tensor([40]))
+    weight = torch.ones(1)
+    _, alpha = compiled.forward(*chain)
+    known, wanted = compiled.messages(*chain), reference.messages(*double(*chain))
+    assert in_log_domain(known.alpha)
+    assert_close(known.log_p, wanted.log_p, 1e-5)
+    assert known.log_p[0, 0, 1] < -700
+    for got, expected in zip(
+        compiled.marginals(weight, *chain, alpha),
+        reference.marginals(*double(weight, *chain, wanted.alpha)),
+        strict=True,
+    ):
+        assert_close(got, expected, 1e-5)
+
+
+def test_messages_that_are_small_at_every_step() -> None:
+    # The only good transition is unreachable, so every step multiplies all entries by e^-55.
+    length, pairwise = 12, torch.full((3, 3), -55.0)
+    pairwise[2, 2] = 0
+    unary = torch.zeros(1, length, 3)
+    unary[..., 2] = -INF
+    chain = Problem(unary, pairwise[None, None], torch.tensor([length]))
+    log_z, nodes, edges = compiled.loss_and_gradient("likelihood", *chain, None)
+    expected = torch.tensor([length * math.log(2) - 55 * (length - 1)])
+    torch.testing.assert_close(log_z, expected)
+    torch.testing.assert_close(compiled.forward(*chain)[0], expected)
+    torch.testing.assert_close(nodes[..., :2], torch.full((1, length, 2), 0.5))
+    torch.testing.assert_close(edges[0, 0, :2, :2], torch.full((2, 2), (length - 1) / 4))
+    assert not in_log_domain(compiled.messages(*chain).alpha)
+
+
+@pytest.mark.parametrize("objective", [objectives.likelihood, objectives.marginal])
+@pytest.mark.parametrize("reduce", [torch.sum, torch.mean, lambda x: (x * torch.tensor([1.0, 2.0, 0.0])).sum()])
+def test_a_retained_graph_gives_the_same_gradient_again(
+    objective: Callable[..., Tensor], reduce: Callable[[Tensor], Tensor]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    unary, pairwise = (torch.randn(*n, generator=generator, requires_grad=True) for n in ((3, 5, 4), (4, 4)))
+    loss = reduce(objective(unary, pairwise, torch.randint(4, (3, 5), generator=generator)))
+    first = torch.autograd.grad(loss, (unary, pairwise), retain_graph=True)
+    kept = [x.clone() for x in first]
+    for x in first:
+        x.zero_()  # the caller may modify its gradients
+    for k in range(2):
+        torch.testing.assert_close(list(torch.autograd.grad(loss, (unary, pairwise), retain_graph=k == 0)), kept)
+
+
+def test_the_log_domain_is_used_only_if_needed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    unary, pairwise = torch.randn(4, 50, 5, generator=generator), torch.randn(1, 1, 5, 5, generator=generator)
+    lengths = torch.full((4,), 50)
+    assert not in_log_domain(compiled.messages(unary, pairwise, lengths).alpha)
+    assert not in_log_domain(compiled.messages(10 * unary.clamp(-3, 3), pairwise, lengths).alpha)
+    assert in_log_domain(compiled.messages(100 * unary, pairwise, lengths).alpha)
+    assert not in_log_domain(compiled.messages(100 * unary.double(), pairwise.double(), lengths).alpha)
+
+
+def test_log_marginals_below_the_smallest_float() -> None:
+    unary = torch.tensor([[0.0, -50.0], [0.0, -50.0]])  # p_1(1) = e^-100, from both scores
+    copy = torch.tensor([[0.0, -60.0], [-60.0, 0.0]])[None]
+    log_p = compiled.messages(unary, copy, torch.tensor(2)).log_p
+    assert_close(log_p, reference.messages(*double(unary, copy), torch.tensor(2)).log_p, 1e-6)
+
+
+def test_float32_gradient_of_long_chains() -> None:
+    generator = torch.Generator().manual_seed(0)
+    unary, nodes = torch.randn(2, 8, 1024, 23, generator=generator).unbind()
+    chain = Problem(unary, torch.randn(1, 1, 23, 23, generator=generator), torch.full((8,), 1024))
+    gradients = []
+    for fields in (chain, double(*chain)):
+        one = torch.ones_like(fields[0][:, 0, 0])
+        gradients.append(
+            compiled.transport(nodes.to(fields[0].dtype), None, one, *fields, compiled.messages(*fields))[:2]
+        )
+    for got, exact in zip(*gradients, strict=True):
+        assert (got - exact).norm() / exact.norm() < 1e-6
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "MIN_THREADED_WORK", 0)
+    generator = torch.Generator().manual_seed(0)
+    unary, nodes = torch.randn(2, 33, 20, 40, generator=generator).unbind()
+    pairwise = torch.randn(1, 19 if per_edge else 1, 40, 40, generator=generator)
+    chain = Problem(unary, pairwise, torch.randint(1, 21, (33,), generator=generator))
+
+    def results() -> list[Tensor]:
+        log_z, alpha = compiled.forward(*chain)
+        known = compiled.messages(*chain)
+        return [
+            log_z,
+            known.log_p,
+            *compiled.marginals(torch.ones(33), *chain, alpha),
+            *compiled.transport(nodes, pairwise, torch.ones(33), *chain, known),
+            *compiled.decode(*chain),
+        ]
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        expected = results()
+        for threads in (2, 3, 2):
+            torch.set_num_threads(threads)
+            assert all(torch.equal(a, b) for a, b in zip(results(), expected, strict=True))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_nan_propagates() -> None:
+    unary = torch.zeros(2, 3, 4)
+    unary[0, 1, 2] = torch.nan
+    log_z, _ = compiled.forward(unary, torch.zeros(1, 1, 4, 4), torch.tensor([3, 3]))
+    assert log_z.isnan().tolist() == [True, False]
+    labels, best = compiled.decode(torch.full((1, 3, 4), torch.nan), torch.zeros(1, 1, 4, 4), torch.tensor([3]))
+    assert labels.tolist() == [[-100, -100, -100]]
+    assert best.isnan().all()

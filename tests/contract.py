@@ -1,0 +1,266 @@
+"""The contract of a chain backend: properties that every backend must have, on any chain that it supports.
+
+The truth is the reference in float64, or all labellings written out (`enumeration`). A property takes a backend and a
+`Case`. `tests/chain/test_contract.py` draws the cases with hypothesis; `tests/chain/test_gpu.py` uses fixed ones.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from enumeration import chains
+from torch import Tensor
+
+from equipoise.chain import reference, scoring
+from equipoise.chain.problem import Problem
+
+INF = torch.inf
+
+
+class Backend(NamedTuple):
+    name: str
+    module: Any
+    device: str = "cpu"
+    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+    kernels: bool = False  # reads nothing beyond a length, and has `fused_loss`
+
+
+class Case(NamedTuple):
+    """A problem on the CPU with pairwise spread, and the scale of its scores, to which rounding errors are relative."""
+
+    problem: Problem
+    scale: float = 1.0
+
+    def on(self, backend: Backend) -> Problem:
+        """The problem for a backend: kernels get NaN beyond the length, plain torch 0."""
+        p = self.problem
+        beyond = torch.nan if backend.kernels else 0
+        return Problem(*(x.to(backend.device) for x in p._replace(unary=_beyond(p, beyond))))
+
+    def exact(self) -> Problem:
+        p = self.problem
+        return Problem(_beyond(p, 0).double(), p.pairwise.double(), p.lengths)
+
+    def labels(self) -> Tensor:
+        """Random labels, -100 beyond the length."""
+        p = self.problem
+        labels = torch.randint(p.unary.shape[-1], p.unary.shape[:-1], generator=torch.Generator().manual_seed(1))
+        return labels.masked_fill(~p.valid, -100)
+
+    def normal(self, *shape: int) -> Tensor:
+        numbers = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+        return numbers.to(self.problem.unary.dtype)
+
+    def weight(self) -> Tensor:
+        return self.normal(*self.problem.lengths.shape)
+
+    def tolerance(self, backend: Backend) -> float:
+        scale = max(1.0, self.scale)
+        return (
+            2e-6 * scale if backend.name.startswith("gpu") else 100 * torch.finfo(self.problem.unary.dtype).eps * scale
+        )
+
+
+def _beyond(p: Problem, value: float) -> Tensor:
+    return p.unary.masked_fill(~p.valid[..., None], value)
+
+
+def close(got: Tensor, want: Tensor, atol: float) -> None:
+    torch.testing.assert_close(got.cpu().double(), want, rtol=max(atol, 1e-14), atol=atol)
+
+
+# ---- equal to the reference in float64
+
+
+def log_partition_and_marginals(b: Backend, case: Case) -> None:
+    """log Z and, with labels, -log P(labels); their gradients are the marginals, minus the labels."""
+    p, exact, weight = case.on(b), case.exact(), case.weight()
+    for y in (None, case.labels()):
+        labels = None if y is None else y.to(b.device)
+        value, alpha = b.module.forward(*p, labels)
+        want, want_alpha = reference.forward(*exact, y)
+        close(value, want, case.tolerance(b))
+        got = b.module.marginals(weight.to(b.device), *p, alpha, labels)
+        for x, z in zip(got, reference.marginals(weight.double(), *exact, want_alpha, y), strict=True):
+            close(x, z, case.tolerance(b))
+
+
+def log_marginals_and_transport(b: Backend, case: Case) -> None:
+    """log p, and the gradients of functions of log p and of the transition marginals."""
+    p, exact, weight = case.on(b), case.exact(), case.weight()
+    nodes, edges = case.normal(*exact.unary.shape), case.normal(*exact.pairwise.shape)
+    known, want_known = b.module.messages(*p), reference.messages(*exact)
+    close(known.log_p, want_known.log_p, case.tolerance(b))
+    if b.name == "cpu":
+        close(b.module.log_marginals(*p), want_known.log_p, case.tolerance(b))
+    atol = case.tolerance(b) * (40 + nodes.numel())  # every gradient is a sum over the nodes
+    clean = p if b.name == "cpu" else Case(p).on(Backend("plain torch", None, b.device))  # others use the reference
+    for e, problem in ((None, p), (edges, clean)):
+        directions = nodes.to(b.device), None if e is None else e.to(b.device), weight.to(b.device)
+        got = b.module.transport(*directions, *problem, known)
+        want = reference.transport(
+            nodes.double(), None if e is None else e.double(), weight.double(), *exact, want_known
+        )
+        for x, z in zip(got, want, strict=True):
+            close(x, z, atol)
+
+
+def cross_entropy(b: Backend, case: Case) -> None:
+    """The mean of -log p at the labels, and its gradient."""
+    p, exact, weight, labels = case.on(b), case.exact(), case.weight(), case.labels()
+    loss, known = b.module.cross_entropy(*p, labels.to(b.device))
+    want, want_known = reference.cross_entropy(*exact, labels)
+    close(loss, want, case.tolerance(b))
+    close(known.log_p, want_known.log_p, case.tolerance(b))
+    got = b.module.cross_entropy_gradient(weight.to(b.device), *p, labels.to(b.device), known)
+    gradient = reference.cross_entropy_gradient(weight.double(), *exact, labels, want_known)
+    for x, z in zip(got, gradient, strict=True):
+        close(x, z, case.tolerance(b) * (40 + exact.unary.numel()))
+
+
+def fused_loss(b: Backend, case: Case) -> None:
+    """A loss, and its gradient for weights that are known later; C supports equal weights only."""
+    p, exact, labels = case.on(b), case.exact(), case.labels()
+    weight = torch.full_like(case.weight(), 0.5) if b.name == "cpu" else case.weight()
+    for name, y in (("likelihood", None), ("likelihood", labels), ("cross_entropy", labels)):
+        value, weighted = b.module.fused_loss(name, *p, None if y is None else y.to(b.device))
+        got = weighted(weight.to(b.device))
+        if name == "likelihood":
+            want, alpha = reference.forward(*exact, y)
+            gradient = reference.marginals(weight.double(), *exact, alpha, y)
+        else:
+            want, known = reference.cross_entropy(*exact, labels)
+            gradient = reference.cross_entropy_gradient(weight.double(), *exact, labels, known)
+        close(value, want, case.tolerance(b))
+        for x, z in zip(got, gradient, strict=True):
+            close(x, z, case.tolerance(b) * (40 + exact.unary.numel()))
+
+
+def decode(b: Backend, case: Case) -> None:
+    """The best score is that of the reference, and the labels attain it; -100 elsewhere."""
+    exact = case.exact()
+    labels, best = (x.cpu() for x in b.module.decode(*case.on(b)))
+    _, want = reference.decode(*exact)
+    close(best, want, case.tolerance(b))
+    possible = want > -INF
+    there = exact.valid & possible[..., None]
+    assert torch.equal(labels >= 0, there)
+    assert (labels[~there] == -100).all()
+    attained = scoring.score(*exact, labels.clamp(min=0))
+    close(torch.where(possible, attained, -INF), want, case.tolerance(b))
+
+
+# ---- facts
+
+
+def marginals_are_probabilities(b: Backend, case: Case) -> None:
+    """They lie in [0, 1], and sum to 1 at every position of a sequence with an allowed labelling."""
+    p, exact = case.on(b), case.exact()
+    log_z, alpha = b.module.forward(*p)
+    nodes, edges = (x.cpu().double() for x in b.module.marginals(torch.ones_like(log_z), *p, alpha))
+    possible = (reference.forward(*exact)[0] > -INF)[..., None]
+    slack = case.tolerance(b)
+    assert ((nodes >= 0) & (nodes <= 1 + slack)).all()
+    close(nodes.sum(-1), (exact.valid & possible).double(), slack)
+    assert (edges >= 0).all()
+    steps = (exact.valid[..., 1:] & possible).sum().double()  # edges sum to 1 each
+    close(edges.sum(), steps, slack * (1 + float(steps)))
+
+
+def zero_scores_count_labellings(b: Backend, case: Case) -> None:
+    """With all scores 0, log Z = n log M."""
+    p = case.problem._replace(
+        unary=torch.zeros_like(case.problem.unary), pairwise=torch.zeros_like(case.problem.pairwise)
+    )
+    log_z, _ = b.module.forward(*Case(p).on(b))
+    close(log_z, p.lengths.double() * math.log(p.unary.shape[-1]), Case(p).tolerance(b) * p.unary.shape[-2])
+
+
+def same_input_same_bits(b: Backend, case: Case) -> None:
+    p, weight, labels = case.on(b), case.weight().to(b.device), case.labels().to(b.device)
+    nodes = case.normal(*p.unary.shape).to(b.device)
+
+    def results() -> list[Tensor]:
+        value, alpha = b.module.forward(*p, labels)
+        known = b.module.messages(*p)
+        loss, known_loss = b.module.cross_entropy(*p, labels)
+        return [
+            *(value, *b.module.marginals(weight, *p, alpha, labels), known.log_p),
+            *b.module.transport(nodes, None, weight, *p, known),
+            *(loss, *b.module.cross_entropy_gradient(weight, *p, labels, known_loss), *b.module.decode(*p)),
+        ]
+
+    for x, y in zip(results(), results(), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
+
+
+EQUALITIES = [log_partition_and_marginals, log_marginals_and_transport, cross_entropy, decode]
+FACTS = [marginals_are_probabilities, zero_scores_count_labellings, same_input_same_bits]
+
+
+# ---- equal to the enumeration of all labellings
+
+
+def enumerated_log_partition(b: Backend, case: Case) -> None:
+    """log Z, -log P(labels) and their gradients, by autograd through the sum over all labellings."""
+    p, exact, weight = case.on(b), case.exact(), case.weight()
+    u, w = (x.requires_grad_() for x in exact[:2])
+    for y in (None, case.labels()):
+        labels = None if y is None else y.to(b.device)
+        value, alpha = b.module.forward(*p, labels)
+        got = b.module.marginals(weight.to(b.device), *p, alpha, labels)
+        total = 0 * (u[u > -INF].sum() + w[w > -INF].sum())
+        for index, one in chains(u, w, p.lengths.cpu()):
+            log_z, n = one.log_partition(), int(exact.lengths[index])
+            score = torch.zeros(()) if y is None else one.score(y[index][:n])
+            want = torch.tensor(INF, dtype=torch.float64) if score == -INF else (log_z - score).detach()
+            close(value[index], want, case.tolerance(b))
+            total = total + weight[index] * ((log_z if log_z > -INF else 0) - score)
+        for x, z in zip(got, torch.autograd.grad(total, (u, w)), strict=True):
+            close(x, z, case.tolerance(b))
+
+
+def enumerated_decode(b: Backend, case: Case) -> None:
+    """The labels attain the highest score of all labellings."""
+    exact = case.exact()
+    labels, best = (x.cpu() for x in b.module.decode(*case.on(b)))
+    for index, one in chains(*exact):
+        want, n = one.scores.max(), int(exact.lengths[index])
+        close(best[index], want, case.tolerance(b))
+        found = labels[index][:n] if want > -INF else one.labels[one.scores.argmax()]
+        close(one.score(found), want, case.tolerance(b))
+        assert (labels[index][n if want > -INF else 0 :] == -100).all()
+
+
+def enumerated_derivatives_of_marginals(b: Backend, case: Case) -> None:
+    """`transport` and the gradient of the cross-entropy, by autograd through enumerated marginals; finite scores."""
+    p, exact, weight, labels = case.on(b), case.exact(), case.weight(), case.labels()
+    nodes, edges = case.normal(*exact.unary.shape), case.normal(*exact.pairwise.shape)
+    u, w = (x.requires_grad_() for x in exact[:2])
+    all_edges = edges.double().expand(*u.shape[:-2], u.shape[-2] - 1, *edges.shape[-2:])
+    known = b.module.messages(*p)
+    loss, known_loss = b.module.cross_entropy(*p, labels.to(b.device))
+    clean = p if b.name == "cpu" else Case(p).on(Backend("plain torch", None, b.device))
+    on_device = nodes.to(b.device), edges.to(b.device), weight.to(b.device)
+    moved, gradient, expected = b.module.transport(*on_device, *clean, known)
+    transported = cross = 0 * (u.sum() + w.sum())
+    atol = case.tolerance(b) * (40 + nodes.numel())
+    for index, one in chains(u, w, exact.lengths):
+        n = int(exact.lengths[index])
+        log_p, xi = one.marginals().log(), one.edge_marginals()
+        close(known.log_p[index][:n], log_p.detach(), case.tolerance(b))
+        on_edges = (all_edges[index][: n - 1] * xi).sum()
+        close(expected[index], on_edges.detach(), atol)
+        one_loss = -log_p.gather(-1, labels[index][:n, None]).mean()
+        close(loss[index], one_loss.detach(), case.tolerance(b))
+        transported = transported + weight[index] * ((nodes[index][:n] * log_p).sum() + on_edges)
+        cross = cross + weight[index] * one_loss
+    for x, z in zip((moved, gradient), torch.autograd.grad(transported, (u, w), retain_graph=True), strict=True):
+        close(x, z, atol)
+    got = b.module.cross_entropy_gradient(weight.to(b.device), *p, labels.to(b.device), known_loss)
+    for x, z in zip(got, torch.autograd.grad(cross, (u, w)), strict=True):
+        close(x, z, atol)
+
+
+ENUMERATED = [enumerated_log_partition, enumerated_decode]
+ENUMERATED_FINITE = [enumerated_derivatives_of_marginals]
