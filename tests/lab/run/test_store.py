@@ -94,7 +94,7 @@ def test_an_unknown_field_is_an_error_in_a_recipe_and_ignored_outside_of_it(stor
     assert Record.from_json(fields | {"host": "somewhere"}) == record(RECIPES[0], 97.0)
     store.path.parent.mkdir()
     store.path.write_text(json.dumps(fields | {"recipe": fields["recipe"] | {"dropout": 0.5}}) + "\n")
-    with pytest.raises(StoreError, match=r"line 1 .* no dropout"):
+    with pytest.raises(StoreError, match=r"line 1 .* no fields named dropout"):
         store.records()
 
 

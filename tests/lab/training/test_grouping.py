@@ -6,8 +6,7 @@ from dataclasses import replace
 from lab.training.tiny import recipe
 
 from equipoise.lab.recipe import OBJECTIVES, SCHEMES
-from equipoise.lab.training import grouping
-from equipoise.lab.training.phases import kind, phases
+from equipoise.lab.training.phases import groups_for_testing, kind, phases, shared_first_phase, stack_groups
 
 MIXED = [
     recipe(scheme=scheme, objective=objective, optimizer=optimizer, seed=seed)
@@ -20,15 +19,15 @@ MIXED = [
 
 def test_every_recipe_is_in_one_group_for_each_of_its_phases() -> None:
     for depth in range(3):
-        grouped = [i for group in grouping.stack_groups(MIXED, depth) for i in group]
+        grouped = [i for group in stack_groups(MIXED, depth) for i in group]
         assert len(grouped) == len(set(grouped))
-        shared = set(grouping.shared_first_phase(MIXED)) if depth == 0 else set()
+        shared = set(shared_first_phase(MIXED)) if depth == 0 else set()
         assert set(grouped) == {i for i, x in enumerate(MIXED) if len(phases(x)) > depth} - shared
 
 
 def test_a_group_has_one_optimizer_and_recipes_of_one_kind_are_neighbours() -> None:
     for depth in range(3):
-        for group in grouping.stack_groups(MIXED, depth):
+        for group in stack_groups(MIXED, depth):
             assert len({(MIXED[i].optimizer, MIXED[i].batch_size, MIXED[i].momentum) for i in group}) == 1
             trained = {phases(MIXED[i])[depth].trained for i in group}
             assert trained == {"pairwise"} or "pairwise" not in trained
@@ -41,7 +40,7 @@ def test_which_fields_separate_groups() -> None:
     base = recipe()
     others = [replace(base, **{name: value}) for name, value in (("net", "alone"), ("optimizer", "sgd"))]
     others += [replace(base, batch_size=5), replace(base, momentum=0.1)]
-    assert len(grouping.stack_groups([base, *others], 0)) == 5
+    assert len(stack_groups([base, *others], 0)) == 5
     same = [
         replace(base, seed=7),
         replace(base, fold=2),
@@ -49,7 +48,7 @@ def test_which_fields_separate_groups() -> None:
         replace(base, alpha=9.0),
     ]
     same += [replace(base, scheme="learned"), replace(base, objective="margin"), replace(base, max_epochs=99)]
-    assert len(grouping.stack_groups([base, *same], 0)) == 1
+    assert len(stack_groups([base, *same], 0)) == 1
 
 
 def test_which_recipes_share_their_first_phase() -> None:
@@ -62,7 +61,7 @@ def test_which_recipes_share_their_first_phase() -> None:
         recipe(scheme="joint", **first, learning_rates=(0.1,)),
         recipe(scheme="joint", **first, learning_rates=(0.1,)),
     ]
-    assert grouping.shared_first_phase(recipes) == {1: 0, 2: 0, 3: 0}
+    assert shared_first_phase(recipes) == {1: 0, 2: 0, 3: 0}
     changed = [("learning_rates", (0.2,)), ("seed", 4), ("fold", 1), ("max_epochs", 6), ("plateau", 1), ("stop", 2)]
     changed += [
         ("threshold", 0.5),
@@ -73,10 +72,10 @@ def test_which_recipes_share_their_first_phase() -> None:
         ("net", "alone"),
     ]
     for name, value in changed:
-        assert grouping.shared_first_phase([recipes[2], replace(recipes[2], **{name: value})]) == {}
+        assert shared_first_phase([recipes[2], replace(recipes[2], **{name: value})]) == {}
 
 
 def test_groups_for_testing_have_every_recipe_once() -> None:
-    for group in grouping.groups_for_testing(MIXED):
+    for group in groups_for_testing(MIXED):
         assert len({MIXED[i].optimizer for i in group}) == 1
-    assert sorted(i for group in grouping.groups_for_testing(MIXED) for i in group) == list(range(len(MIXED)))
+    assert sorted(i for group in groups_for_testing(MIXED) for i in group) == list(range(len(MIXED)))

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.lab.training.plateau import Plateau
+from equipoise.lab.training.replica import Plateau
 
 METRICS = st.lists(
     st.one_of(st.floats(0, 1), st.sampled_from([0.5, 0.5 + 1e-3, 0.5009, 0.502, math.nan])), min_size=1, max_size=40

@@ -61,7 +61,7 @@ def gallery(files: Mapping[str, Path], out: Path, *, count: int = 3, device: str
     models = {scheme: Model.load(files[scheme], device, task="horses") for scheme in MODELS}
     folds = {(model.recipe.seed, model.recipe.fold) for model in models.values()}
     if len(folds) > 1:
-        raise ValueError("the models must have the same seed and fold, or one was trained on the test examples of another")
+        raise ValueError("the models must have the same seed and fold, and so the same test examples")
     ((seed, fold),) = folds
     task = models["unary"].task
     assert isinstance(task, Horses)
@@ -91,7 +91,8 @@ def choose(every: list[Shown], count: int) -> dict[str, list[Shown]]:
 def page(models: Mapping[str, Model], task: Horses, every: list[Shown], count: int) -> str:
     means = {scheme: float(np.mean([one.score[scheme] for one in every])) for scheme in MODELS}
     better, worse = (sum(sign * one.gain > 0 for one in every) for sign in (1, -1))
-    told = "; ".join(f"{scheme}: {100 * means[scheme]:.1f} ({escape(models[scheme].recipe.scheme)})" for scheme in MODELS)
+    schemes = {name: escape(models[name].recipe.scheme) for name in MODELS}
+    listed = "; ".join(f"{name}: {100 * means[name]:.1f} ({scheme})" for name, scheme in schemes.items())
     parts = [
         f"<h2>{name.capitalize()}</h2>{''.join(_row(task, one) for one in shown)}"
         for name, shown in choose(every, count).items()
@@ -102,7 +103,7 @@ def page(models: Mapping[str, Model], task: Horses, every: list[Shown], count: i
 <title>equipoise: horses</title><style>{STYLE}</style></head><body>
 <h1>Test pictures</h1>
 <p>Test fold {recipe.fold}, seed {recipe.seed}, net {escape(recipe.net)}: {len(every)} pictures. Mean intersection over
-union in %, at the resolution of the masks: {told}. The balanced model is better than the joint one on {better} and
+union in %, at the resolution of the masks: {listed}. The balanced model is better than the joint one on {better} and
 worse on {worse}.</p>
 <p>Shown are, by the difference of the two, the pictures with the largest, those around the median and those with the
 smallest. Of what a model found:{_key(RIGHT)}right{_key(EXTRA)}not a horse{_key(MISSED)}missed. In the last column,
@@ -131,7 +132,7 @@ def _row(task: Horses, one: Shown) -> str:
 
 
 def _picture(task: Horses, one: Shown) -> Bytes:
-    """The publisher's picture at the size of its mask, where it is available in colour; otherwise the input of the net."""
+    """The publisher's picture at the size of its mask if available in colour; otherwise the input of the net."""
     height, width = one.truth.shape
     name = task.data.names[one.number]
     if present("horses", task.data_dir).complete and name not in task.data.replaced:

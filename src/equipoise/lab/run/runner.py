@@ -15,7 +15,7 @@ import torch
 from ..recipe import Recipe
 from ..training import Run, train
 from ..training.engine import STACK_SIZE, Watch
-from ..training.grouping import stack_groups
+from ..training.phases import stack_groups
 from .store import Record, Store, record
 
 TRIES = 3

@@ -21,10 +21,10 @@ from torch import Tensor
 from .. import tasks
 from ..recipe import Recipe
 from ..tasks import Parameters, Split, Task
-from . import grouping, optimizers
+from . import optimizers
 from .checkpoint import Journal
 from .groups import ALPHA, scaling_state
-from .phases import phases
+from .phases import groups_for_testing, phases, shared_first_phase, stack_groups
 from .replica import Epoch, Replica, Run
 from .stack import Stack
 from .steps import Stepper
@@ -101,7 +101,7 @@ class _Trainer:
 
     def run(self) -> list[Run]:
         for depth in range(max((len(phases(recipe)) for recipe in self.recipes), default=0)):
-            for members in grouping.stack_groups(self.recipes, depth):
+            for members in stack_groups(self.recipes, depth):
                 self._train(members, depth)
             if depth == 0:
                 self._copy_first_phases()
@@ -227,14 +227,14 @@ class _Trainer:
 
     def _groups_for_testing(self, numbers: list[int]) -> Iterator[list[int]]:
         """Replicas that can be tested together, as many at once as fit."""
-        for group in grouping.groups_for_testing([self.recipes[i] for i in numbers]):
+        for group in groups_for_testing([self.recipes[i] for i in numbers]):
             room = self._max_replicas(self.recipes[numbers[group[0]]])
             for start in range(0, len(group), room):
                 yield [numbers[place] for place in group[start : start + room]]
 
     def _copy_first_phases(self) -> None:
         """Copy the result of a first phase to all replicas that share it."""
-        for later, earlier in grouping.shared_first_phase(self.recipes).items():
+        for later, earlier in shared_first_phase(self.recipes).items():
             source, replica = self.progress.replicas[earlier], self.progress.replicas[later]
             if replica.depth == 0 and later not in self.progress.runs:
                 replica.history = [epoch for epoch in source.history if epoch.phase == 0]
