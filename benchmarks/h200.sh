@@ -55,9 +55,22 @@ from equipoise.lab.bench import training
 PYTHON
 }
 
+# Most of the time is compilation, so every test file has a process of its own.
+run_tests() {
+    logs=$(mktemp -d)
+    for file in $(grep -rl 'mark.gpu' tests --include='*.py'); do
+        python3 -m pytest -q -m gpu -p no:cacheprovider --durations=3 "$file" >"$logs/${file//\//-}" 2>&1 &
+    done
+    wait
+    for log in "$logs"/*; do
+        printf '%s\n' "${log##*/}"
+        tail -n 25 "$log"
+    done | tee "$out/gpu-tests.txt"
+}
+
 for part in "$@"; do
     case $part in
-    tests) grep -rl 'mark.gpu' tests | xargs python3 -m pytest -q -m gpu -p no:cacheprovider 2>&1 | tail -n 40 | tee "$out/gpu-tests.txt" ;;
+    tests) run_tests ;;
     device) measure_device ;;
     chain) measure_chain ;;
     gaussian) python3 -m equipoise.lab.bench.gaussian --device cuda --json "$out/gaussian.json" ;;

@@ -3,8 +3,8 @@
     ||W|| = mean |A A^T| over all pairs of pixels                                                    (§5.2)
 
 `GaussianCRF` measures ||W|| from 16,384 random pairs of pixels, the experiments on a grid of 16 x 16 pixels. This study
-compares both, and a grid of 32 x 32, with the exact norm. The embeddings A are those of the UNet of the horses task before
-training and after a few epochs of joint training with `Offline(1.0)`. The 50 pictures are those of the validation set.
+compares both, and a grid of 32 x 32, with the exact norm. The embeddings A are those of the UNet of the horses task,
+before training and after a few epochs of joint training with `Offline(1.0)`, for the 50 pictures of the validation set.
 
     EQUIPOISE_DATA=... python studies/gaussian_norm.py      # a few minutes on one core; writes gaussian_norm.json
 """
