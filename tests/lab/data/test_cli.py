@@ -110,7 +110,7 @@ cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command" in error
+    assert "The same command continues the download of toy." in error
     received = part.stat().st_size
     assert received > 65_536
     site.files["/all.bin"].stall = 0.0
