@@ -4,7 +4,7 @@
     PixelGrid      all pairs of a grid of 16 x 16 pixels: 4 to 5 % off, but six to ten times faster and small enough for
                    hundreds of replicas at once. What the experiments use.
 
-All measure every pair where that is cheap. `docs/gaussian-crf.md` has the measured errors and times.
+All measure every pair where that is cheap. `docs/explanations/gaussian-crf.md` has the measured errors and times.
 """
 
 from dataclasses import dataclass
