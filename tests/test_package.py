@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import equipoise
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +50,16 @@ crf = equipoise.ChainCRF(3)
 crf.loss(unary, crf.decode(unary)).backward()
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("missing", ["rich", "tyro", "matplotlib"])
+def test_the_command_says_in_one_line_that_the_extra_is_missing(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from equipoise.lab.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "equipoise: the command needs more packages than the library: pip install 'equipoise[lab]'\n"
+    )
 
 
 def layer(module: str) -> str:

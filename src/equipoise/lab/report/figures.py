@@ -121,7 +121,7 @@ def _svg(figure: Figure, name: str, fill: Any) -> str:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure as Canvas
     except ImportError as error:
-        raise DrawingError("figures need matplotlib: pip install 'equipoise[report]'") from error
+        raise DrawingError("figures need matplotlib: pip install 'equipoise[lab]'") from error
     with matplotlib.rc_context(RC), io.StringIO() as text:
         canvas = Canvas(figsize=(7.2, 4.0), layout="constrained")
         FigureCanvasSVG(canvas)
