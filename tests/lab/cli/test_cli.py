@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import equipoise
 from equipoise.lab import tasks
 from equipoise.lab.data import ocr
 from equipoise.lab.run.store import Store
@@ -137,6 +138,16 @@ def test_help_lists_commands_schemes_and_tasks(command: Call, capsys: pytest.Cap
         assert f"{name} ({task.title.lower()})" in printed
 
 
-def test_the_module_runs_the_command_and_usage_errors_exit_with_2() -> None:
-    wrong = [sys.executable, "-m", "equipoise.lab.cli", "traim"]
-    assert subprocess.run(wrong, capture_output=True, check=False).returncode == 2
+@pytest.mark.parametrize("module", ["equipoise", "equipoise.lab.cli"])
+def test_the_module_runs_the_command_and_usage_errors_exit_with_2(module: str) -> None:
+    wrong = [sys.executable, "-m", module, "traim"]
+    done = subprocess.run(wrong, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "traim" in done.stderr
+
+
+def test_version(command: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--version") == 0
+    assert capsys.readouterr().out == f"equipoise {equipoise.__version__}\n"
+    assert command("--help") == 0
+    assert "--version" in capsys.readouterr().out

@@ -9,6 +9,7 @@ try:
 except ImportError:
     sys.exit("equipoise: the command needs more packages than the library: pip install 'equipoise[lab]'")
 
+from ... import __version__
 from ..data import DataError
 from ..files import WritingError
 from ..report.figures import DrawingError
@@ -26,15 +27,20 @@ app.command(name="report")(experiments.report)
 app.command(data.data, name="data", help="Data sets: list, download, verify.")
 app.command(name="bench")(bench.bench)
 
+DESCRIPTION = (
+    "Train CRF models, apply them, and reproduce the experiments of the paper. Print the version with --version."
+)
+
 EXPECTED = (BadFileError, DataError, DrawingError, LostWorkersError, StoreError, WritingError)
 
 
 def main() -> None:
     """Exit codes: 0 success, 1 bad input or failure, 2 usage, 130 interrupted."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"equipoise {__version__}")
+        return
     try:
-        app.cli(
-            prog="equipoise", description="Train CRF models, apply them, and reproduce the experiments of the paper."
-        )
+        app.cli(prog="equipoise", description=DESCRIPTION)
     except (*EXPECTED, ValueError, OSError) as error:
         print(f"equipoise: {error}", file=sys.stderr)
         sys.exit(1)
