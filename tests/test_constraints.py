@@ -127,10 +127,20 @@ def test_bare_prefixes_and_types_with_hyphens() -> None:
         (["O", "E-X"], "BIO", "label 'E-X' does not fit BIO: it must be 'O' or start with one of B, I"),
         (["O", "NP"], "BIO", "label 'NP' does not fit BIO"),
         (["O", ""], "BIO", "label '' does not fit BIO"),
+        (["O", "B_X"], "BIO", "label 'B_X' does not fit BIO: write 'B-X'$"),
+        (["O", "b-X"], "BIO", "label 'b-X' does not fit BIO: write 'B-X'$"),
+        (["O", "X-B"], "BIO", "label 'X-B' does not fit BIO: write 'B-X'$"),
+        (["o", "B-X"], "BIO", "label 'o' does not fit BIO: write 'O'$"),
+        (["O", "<pad>"], "BIO", "leave it out of the labels, and give positions without a label the label -100"),
+        (["[PAD]", "O"], "BILOU", "leave it out of the labels, and give positions without a label the label -100"),
+        (["O", "BX"], "BIO", "label 'BX' does not fit BIO: it must be 'O' or start with one of B, I"),
+        ({0: "O", 2: "B-X"}, "BIO", r"labels must have the indices 0 to 1 as keys, got \[0, 2\]$"),
+        ({"0": "O", 0: "B-X"}, "BIO", "labels must have the indices 0 to 1 as keys"),
+        ({"O": 0, "B-X": 1}, "BIO", "labels must have the indices 0 to 1 as keys, .*; from_labels takes id2label"),
         (["O", "B-X", "O"], "BIO", "labels must be distinct"),
     ],
 )
-def test_bad_labels(labels: list[str], scheme: str, message: str) -> None:
+def test_bad_labels(labels, scheme: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         constraints.from_labels(labels, scheme)
 
@@ -138,3 +148,21 @@ def test_bad_labels(labels: list[str], scheme: str, message: str) -> None:
 def test_tables_are_boolean() -> None:
     rules = constraints.from_labels(["O", "B", "I"], "BIO")
     assert {x.dtype for x in rules[:3]} == {torch.bool}
+
+
+@pytest.mark.parametrize("indices", [(0, 1, 2), ("0", "1", "2"), (2, 0, 1)], ids=str)
+def test_labels_from_a_dictionary(indices: tuple[int, ...] | tuple[str, ...]) -> None:
+    names = {0: "O", 1: "B-X", 2: "I-X"}
+    got = constraints.from_labels({i: names[int(i)] for i in indices}, "BIO")
+    want = constraints.from_labels(list(names.values()), "BIO")
+    assert got.labels == want.labels
+    for a, b in zip(got[:3], want[:3], strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("scheme", LEGAL)
+def test_the_case_of_a_scheme_does_not_matter(scheme: str) -> None:
+    labels = [x for x in LEGAL[scheme] if x not in ("start", "end")]
+    for written in (scheme.lower(), scheme.title()):
+        got = constraints.from_labels(labels, written)
+        assert torch.equal(got.transitions, constraints.from_labels(labels, scheme).transitions)
