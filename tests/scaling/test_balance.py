@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from equipoise import ChainCRF, scaling
+from equipoise import ChainCRF, GaussianCRF, scaling
 from equipoise.scaling import verdict
 
 
@@ -98,3 +98,57 @@ def test_large_unary_scores_are_detected_and_balanced() -> None:
     assert verdict([float(ChainCRF(3).balance(unary))]).state == "unary dominates"
     for method in (scaling.Learned(), scaling.Offline()):
         assert verdict([float(ChainCRF(3, method).balance(unary))]).state == "balanced"
+
+
+@pytest.mark.parametrize(
+    "ratios",
+    [torch.tensor([1.0, 3.0, 5.0]), [torch.tensor(1.0), torch.tensor(3.0), torch.tensor(5.0)], [1.0, 3.0, 5.0]],
+    ids=["one tensor", "list of tensors", "numbers"],
+)
+def test_ratios_may_be_tensors(ratios) -> None:
+    found = verdict(ratios)
+    assert found == verdict([1.0, 3.0, 5.0])
+    assert type(found.ratio) is float
+
+
+def test_a_tensor_of_one_number() -> None:
+    assert verdict(torch.tensor(4.0, requires_grad=True)) == verdict([4.0])
+    crf = ChainCRF(3)
+    history = [crf.balance(torch.randn(2, 5, 3)) for _ in range(3)]
+    assert verdict(history) == verdict([float(x) for x in history])
+
+
+@pytest.mark.parametrize("ratios", [torch.ones(2, 2), [torch.ones(2), torch.tensor(1.0)]], ids=["matrix", "vectors"])
+def test_tensors_with_more_than_one_number_per_step(ratios) -> None:
+    with pytest.raises(ValueError, match=r"at most one dimension|must have one number"):
+        verdict(ratios)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "state", "trend"),
+    [
+        ([4000.0], "balanced", "steady"),
+        ([4000.0, 4100.0, 4000.0], "balanced", "steady"),
+        ([1000.0, 2000.0, 4000.0], "drifting", "rising"),
+        ([4000.0, 2000.0, 1000.0], "drifting", "falling"),
+        ([0.01, 0.01], "balanced", "steady"),
+    ],
+)
+def test_only_the_trend_of_a_gaussian_crf_is_judged(ratios: list[float], state: str, trend: str) -> None:
+    found = verdict(ratios, energy="gaussian")
+    assert (found.state, found.trend, found.ratio) == (state, trend, ratios[-1])
+
+
+def test_a_bounded_gaussian_crf_has_a_ratio_of_the_order_of_the_number_of_pixels() -> None:
+    """So the thresholds of a chain would reject it."""
+    generator = torch.Generator().manual_seed(0)
+    unary, embeddings = torch.randn(2, 3, 32, 32, generator=generator), torch.randn(2, 8, 32, 32, generator=generator)
+    ratio = GaussianCRF(3).balance(unary, embeddings)
+    assert 0.1 < float(ratio) / 32**2 < 100
+    assert verdict(ratio).state == "unary dominates"
+    assert verdict(ratio, energy="gaussian").state == "balanced"
+
+
+def test_unknown_energy() -> None:
+    with pytest.raises(ValueError, match="energy must be 'chain' or 'gaussian', got 'ising'"):
+        verdict([1.0], energy="ising")
