@@ -4,35 +4,26 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
+from lab.cli.few_words import use_few_words
 
 import equipoise
 from equipoise.lab import tasks
 from equipoise.lab.data import ocr
 from equipoise.lab.run.store import Store
 from equipoise.lab.schemes import SCHEMES
-from equipoise.lab.tasks.ocr import OCR
-from equipoise.lab.tasks.task import Split
 
 Call = Callable[..., int]
-
-
-class FewWords(OCR):
-    def split(self, fold: int, seed: int) -> Split:
-        train, valid, test = super().split(fold, seed)
-        return Split(train[:120], valid[:60], test[:60])
 
 
 @pytest.fixture
 def call(command: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     """`command` with few words."""
-    monkeypatch.setitem(tasks.TASKS, "ocr", FewWords)
-    settings = replace(OCR.settings, base=replace(OCR.settings.base, subset=50, stop=3))
-    monkeypatch.setattr(FewWords, "settings", settings)
+    use_few_words(monkeypatch)
     return command
 
 
@@ -87,6 +78,28 @@ def test_errors_are_one_line(
     printed = capsys.readouterr().err.strip()
     assert message in printed
     assert len(printed.splitlines()) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("train", "ocr"),
+        ("predict", "nowhere.safetensors"),
+        ("reproduce", "main"),
+        ("bench", "chain"),
+        ("bench", "gaussian"),
+        ("bench", "training"),
+    ],
+    ids=" ".join,
+)
+def test_a_missing_gpu_is_reported_in_one_line(
+    command: Call, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(*args, "--device", "cuda") == 1
+    assert capsys.readouterr().err == (
+        "equipoise: --device cuda needs a GPU, and PyTorch finds none: use --device cpu\n"
+    )
 
 
 def test_predict_refuses_a_file_that_is_not_a_model(

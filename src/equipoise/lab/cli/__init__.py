@@ -44,6 +44,6 @@ def main() -> None:
     except (*EXPECTED, ValueError, OSError) as error:
         print(f"equipoise: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("equipoise: interrupted; finished runs and checkpoints are kept", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:  # a command can attach what was kept
+        print("; ".join(["equipoise: interrupted", *map(str, interrupt.args)]), file=sys.stderr)
         sys.exit(130)

@@ -13,12 +13,13 @@ from ..bench import chain as chain_bench
 from ..bench import gaussian as gaussian_bench
 from ..bench import training as training_bench
 from ..bench.peers import QUESTIONS
+from .choices import Device, check_device
 
 
 def bench(
     what: tyro.conf.Positional[Literal["chain", "gaussian", "training"]],
     /,
-    device: Literal["cpu", "cuda"] = "cpu",
+    device: Device = "cpu",
     seconds: float = 1.0,
     against: tuple[str, ...] = (),
     json_to: Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")] = None,
@@ -32,6 +33,7 @@ def bench(
         against: Libraries to compare the chain with, for example pytorch-crf; by default all that are installed.
         json_to: Also write the report to this file.
     """
+    check_device(device)
     console = Console()
     if what == "training":
         _training(console, device, json_to)
@@ -40,14 +42,20 @@ def bench(
     reports = (
         chain_bench.run(device, seconds, against=against) if what == "chain" else gaussian_bench.run(device, seconds)
     )
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(f"bench {what} on {device}", total=steps)
-        for so_far in reports:
-            progress.advance(bar)
-            report: chain_bench.Report | gaussian_bench.Report = so_far
-            if json_to is not None:
-                json_to.parent.mkdir(parents=True, exist_ok=True)
-                json_to.write_text(json.dumps(report.to_json(), indent=1) + "\n")
+    written = False
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task(f"bench {what} on {device}", total=steps)
+            for so_far in reports:
+                progress.advance(bar)
+                report: chain_bench.Report | gaussian_bench.Report = so_far
+                if json_to is not None:
+                    json_to.parent.mkdir(parents=True, exist_ok=True)
+                    json_to.write_text(json.dumps(report.to_json(), indent=1) + "\n")
+                    written = True
+    except KeyboardInterrupt:
+        kept = f"the finished measurements are in {json_to}" if written else "nothing was saved"
+        raise KeyboardInterrupt(kept) from None
     console.print(_table(report))
     if report.busy:
         console.print(

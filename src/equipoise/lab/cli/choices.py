@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import torch
 import tyro
 
 from ..recipe import OBJECTIVES, OPTIMIZERS
@@ -31,3 +32,9 @@ Task = Annotated[
 Device = Literal["cpu", "cuda"]
 Json = Annotated[bool, tyro.conf.arg(name="json")]
 Source = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE|FOLDER]")]
+
+
+def check_device(device: str) -> None:
+    """Raise an error if this machine does not have the device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda needs a GPU, and PyTorch finds none: use --device cpu")

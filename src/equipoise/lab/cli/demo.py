@@ -34,8 +34,11 @@ def demo(
         as_json: Print the table as JSON instead.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    with training("training seven models", quiet=as_json) as watch:
-        outcome = experiment.run(experiment.recipes(epochs), watch)
+    try:
+        with training("training seven models", quiet=as_json) as watch:
+            outcome = experiment.run(experiment.recipes(epochs), watch)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("nothing was saved") from None
     out.write_text(demo_page.page(outcome))
     if as_json:
         rows = {

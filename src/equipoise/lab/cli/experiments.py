@@ -17,7 +17,7 @@ from ..run.local import Local
 from ..run.ray import Cluster
 from ..run.store import Store
 from ..tasks import TASKS, named
-from .choices import Device
+from .choices import Device, check_device
 from .progress import counting, training
 
 STORE = Path("results/runs.jsonl")
@@ -68,17 +68,27 @@ def reproduce(
         json.dump({"what": names, "wanted": wanted, "done": wanted - missing, "missing": missing}, sys.stdout)
         print()
         return
-    added = 0
-    for name in names:  # in this order: the result of tuning decides what is run next
-        choices = choosing.choices_from(records.records(), task) if what == "all" else stored
-        missing_here = records.missing(catalogue.recipes(name, task, records, choices=choices, **which))
-        if engine == "local" and workers == 1:
-            with training(name) as watch:
-                added += runner.run(missing_here, records, device=device, precision=precision, watch=watch)
-        else:
-            with counting(name, len(missing_here)) as each:
+    if engine == "local":  # a Ray cluster may have GPUs that this machine does not have
+        check_device(device)
+    added, missing_here = 0, []
+    try:
+        for name in names:  # in this order: the result of tuning decides what is run next
+            choices = choosing.choices_from(records.records(), task) if what == "all" else stored
+            missing_here = records.missing(catalogue.recipes(name, task, records, choices=choices, **which))
+            options: dict[str, Any] = {"device": device, "precision": precision}
+            if engine == "local" and workers == 1:
+                with training(name) as watch:
+                    added += runner.run(missing_here, records, watch=watch, **options)
+            else:
                 crew = Local(workers) if engine == "local" else Cluster(address, workers, gpus=1 / workers)
-                added += runner.run(missing_here, records, engine=crew, device=device, precision=precision, each=each)
+                with counting(name, len(missing_here)) as each:
+                    added += runner.run(missing_here, records, engine=crew, each=each, **options)
+            missing_here = []
+    except KeyboardInterrupt:
+        added += len(missing_here) - len(records.missing(missing_here))
+        raise KeyboardInterrupt(
+            f"{added} finished runs were added to {store}; the same command runs the rest"
+        ) from None
     Console().print(f"{added} runs added to [bold]{store}[/bold]; `equipoise report` writes the results pages.")
 
 

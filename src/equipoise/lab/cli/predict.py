@@ -9,7 +9,7 @@ import tyro
 
 from ..tasks.predicting import Request
 from ..training import Model
-from .choices import Device, Json, Source
+from .choices import Device, Json, Source, check_device
 from .train import use_data
 
 
@@ -44,6 +44,7 @@ def predict(
         data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
         as_json: Print the result as JSON.
     """
+    check_device(device)
     use_data(data_dir)
     loaded = Model.load(model, device)
     say = _ignore if as_json else print

@@ -14,7 +14,7 @@ from ..tasks import Parameters, named
 from ..training import BalanceMonitor, Model, Run
 from ..training import train as train_recipes
 from ..training.replica import Replica
-from .choices import Device, Json, Objective, Optimizer, Scheme, Task
+from .choices import Device, Json, Objective, Optimizer, Scheme, Task, check_device
 from .progress import training
 
 
@@ -63,6 +63,7 @@ def train(
         checkpoint: File to save progress in after each epoch. If it exists, training continues from it.
         as_json: Print the result as JSON.
     """
+    check_device(device)
     known = named(task)
     recipe = known.settings.recipe(objective, scheme, optimizer, net, seed=seed, fold=fold)
     given = {"learning_rates": learning_rates, "alpha": alpha, "weight": weight, "max_epochs": epochs}
@@ -71,30 +72,45 @@ def train(
     use_data(data_dir)
     console = Console(stderr=True)
     models: list[Model] = []
+    saved = False
 
     def done(run: Run, parameters: Parameters) -> None:
+        nonlocal saved
         models.append(Model(run.recipe, parameters, device))
         if run.failed is None:
             models[0].save(out)
+            saved = True
 
-    with training(f"{task} {scheme}", quiet=as_json) as progress:
-        monitor = BalanceMonitor(lambda text: console.print(f"[yellow]{text}"))
+    try:
+        with training(f"{task} {scheme}", quiet=as_json) as progress:
+            monitor = BalanceMonitor(lambda text: console.print(f"[yellow]{text}"))
 
-        def watch(replicas: Sequence[Replica]) -> None:
-            progress(replicas)
-            if known.ratio_is_telling:
-                monitor(replicas)
+            def watch(replicas: Sequence[Replica]) -> None:
+                progress(replicas)
+                if known.ratio_is_telling:
+                    monitor(replicas)
 
-        (run,) = train_recipes([recipe], device=device, checkpoint=checkpoint, watch=watch, done=done)
-    if run.failed is not None:
-        raise ValueError(f"training failed: {run.failed}; try a smaller learning rate")
-    _print(run, models[0], out, as_json)
+            (run,) = train_recipes([recipe], device=device, checkpoint=checkpoint, watch=watch, done=done)
+        if run.failed is not None:
+            raise ValueError(f"training failed: {run.failed}; try a smaller learning rate")
+        _print(run, models[0], out, as_json)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the model is in {out}" if saved else _kept(checkpoint)) from None
 
 
 def use_data(data_dir: Path | None) -> None:
     """Tasks, also in worker processes, find their data by the environment variable."""
     if data_dir is not None:
         os.environ["EQUIPOISE_DATA"] = str(data_dir)
+
+
+def _kept(checkpoint: Path | None) -> str:
+    """What is left of an interrupted training."""
+    if checkpoint is None:
+        return "nothing was saved; with --checkpoint FILE, the same command continues an interrupted training"
+    if checkpoint.exists():
+        return f"the same command continues from {checkpoint}"
+    return f"nothing was saved: {checkpoint} is written after each epoch"
 
 
 def _print(run: Run, model: Model, out: Path, as_json: bool) -> None:

@@ -1,0 +1,22 @@
+"""Handwriting with few words, so that the commands are fast."""
+
+from dataclasses import replace
+
+import pytest
+
+from equipoise.lab import tasks
+from equipoise.lab.tasks.ocr import OCR
+from equipoise.lab.tasks.task import Split
+
+
+class FewWords(OCR):
+    def split(self, fold: int, seed: int) -> Split:
+        train, valid, test = super().split(fold, seed)
+        return Split(train[:120], valid[:60], test[:60])
+
+
+def use_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the task `ocr`."""
+    monkeypatch.setitem(tasks.TASKS, "ocr", FewWords)
+    settings = replace(OCR.settings, base=replace(OCR.settings.base, subset=50, stop=3))
+    monkeypatch.setattr(FewWords, "settings", settings)
