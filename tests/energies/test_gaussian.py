@@ -145,6 +145,7 @@ def test_the_grid_is_all_pixels_of_a_small_image_and_few_of_a_large_one() -> Non
     assert torch.equal(PixelGrid().pixels(small, (16, 31)), small)
     assert PixelGrid().pixels(large, (512, 300)).shape == (1, 16 * 17, D)
     assert PixelGrid(places=2).pixels(torch.arange(12.0)[:, None], (3, 4)).flatten().tolist() == [1, 3, 5, 7, 9, 11]
+    assert PixelGrid(places=2).pixels(torch.arange(36.0)[:, None], (6, 6)).flatten().tolist() == [7, 10, 25, 28]
 
 
 def test_bad_arguments() -> None:
