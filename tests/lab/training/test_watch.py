@@ -1,4 +1,4 @@
-"""The callbacks `watch` and `done`, and the monitor of the balance."""
+"""The callbacks `watch`, `step` and `done`, and the monitor of the balance."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +17,14 @@ def test_watch_is_called_every_epoch_and_the_engine_prints_nothing(capfd: pytest
     train(recipes, watch=lambda replicas: seen.append([len(replica.history) for replica in replicas]))
     assert seen == [[1, 1], [2, 2], [2, 3]]
     assert capfd.readouterr() == ("", "")
+
+
+def test_step_is_called_after_every_batch() -> None:
+    seen: list[tuple[int, int]] = []
+    train([recipe(max_epochs=2, batch_size=32)], step=lambda batch, batches: seen.append((batch, batches)))
+    batches = seen[-1][1]
+    assert batches > 1
+    assert seen == [(batch, batches) for batch in range(1, batches + 1)] * 2
 
 
 def test_watch_can_follow_the_balance() -> None:

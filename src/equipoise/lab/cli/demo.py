@@ -35,8 +35,9 @@ def demo(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with training("training seven models", quiet=as_json) as watch:
-            outcome = experiment.run(experiment.recipes(epochs), watch)
+        recipes = experiment.recipes(epochs)
+        with training("training seven models", recipes, quiet=as_json) as progress:
+            outcome = experiment.run(recipes, progress.epoch, progress.step)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("nothing was saved") from None
     out.write_text(demo_page.page(outcome))

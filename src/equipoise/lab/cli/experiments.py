@@ -77,8 +77,9 @@ def reproduce(
             missing_here = records.missing(catalogue.recipes(name, task, records, choices=choices, **which))
             options: dict[str, Any] = {"device": device, "precision": precision}
             if engine == "local" and workers == 1:
-                with training(name) as watch:
-                    added += runner.run(missing_here, records, watch=watch, **options)
+                with training(name, missing_here) as progress:
+                    options |= {"watch": progress.epoch, "step": progress.step}
+                    added += runner.run(missing_here, records, **options)
             else:
                 crew = Local(workers) if engine == "local" else Cluster(address, workers, gpus=1 / workers)
                 with counting(name, len(missing_here)) as each:

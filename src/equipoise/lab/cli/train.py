@@ -82,15 +82,17 @@ def train(
             saved = True
 
     try:
-        with training(f"{task} {scheme}", quiet=as_json) as progress:
+        with training(f"{task} {scheme}", [recipe], quiet=as_json) as progress:
             monitor = BalanceMonitor(lambda text: console.print(f"[yellow]{text}"))
 
             def watch(replicas: Sequence[Replica]) -> None:
-                progress(replicas)
+                progress.epoch(replicas)
                 if known.ratio_is_telling:
                     monitor(replicas)
 
-            (run,) = train_recipes([recipe], device=device, checkpoint=checkpoint, watch=watch, done=done)
+            (run,) = train_recipes(
+                [recipe], device=device, checkpoint=checkpoint, watch=watch, step=progress.step, done=done
+            )
         if run.failed is not None:
             raise ValueError(f"training failed: {run.failed}; try a smaller learning rate")
         _print(run, models[0], out, as_json)
@@ -126,5 +128,6 @@ def _print(run: Run, model: Model, out: Path, as_json: bool) -> None:
         print(line)
     Console().print(
         f"test {100 * run.test:.2f} %, validation {100 * run.valid:.2f} %, training {100 * run.train:.2f} % after "
-        f"{run.epochs} epochs in {run.seconds:.0f} s; ratio {run.ratio:.2f}\nmodel: [bold]{out}[/bold]"
+        f"{run.epochs} epochs in {run.seconds:.0f} s; ratio {run.ratio:.2f}\nmodel: [bold]{out}[/bold]",
+        soft_wrap=True,
     )

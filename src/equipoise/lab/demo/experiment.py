@@ -9,6 +9,7 @@ from ..data import ocr
 from ..tasks import named
 from ..training import Model, Recipe, Run, train
 from ..training.engine import Watch
+from ..training.steps import Step
 
 SCHEMES = ("unary", "joint", "stage", "online", "offline", "offline_reg", "learned")
 EPOCHS = 8
@@ -53,11 +54,14 @@ def recipes(epochs: int = EPOCHS, fold: int = 0, seed: int = 0) -> list[Recipe]:
     return [recipe if recipe.scheme == "stage" else replace(recipe, learning_rates=(RATE,)) for recipe in chosen]
 
 
-def run(which: Sequence[Recipe], watch: Watch | None = None, pictures: int = 12) -> Outcome:
+def run(which: Sequence[Recipe], watch: Watch | None = None, step: Step | None = None, pictures: int = 12) -> Outcome:
     """Train them together, and compare the learned model with the net alone on the test words."""
     models: dict[str, Model] = {}
     finished = train(
-        which, watch=watch, done=lambda run, found: models.update({run.recipe.scheme: Model(run.recipe, found)})
+        which,
+        watch=watch,
+        step=step,
+        done=lambda run, found: models.update({run.recipe.scheme: Model(run.recipe, found)}),
     )
     runs = {run.recipe.scheme: run for run in finished}
     verdicts = {

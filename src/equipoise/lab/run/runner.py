@@ -16,6 +16,7 @@ from ..recipe import Recipe
 from ..training import Run, train
 from ..training.engine import STACK_SIZE, Watch
 from ..training.phases import stack_groups
+from ..training.steps import Step
 from .store import Record, Store, record
 
 TRIES = 3
@@ -43,6 +44,7 @@ def run(
     precision: str = "float32",
     stack_size: int | None = None,
     watch: Watch | None = None,
+    step: Step | None = None,
     each: Callable[[Record], None] | None = None,
 ) -> int:
     """Train the recipes that have no record in the store, and return their number.
@@ -55,6 +57,7 @@ def run(
         precision: precision of the nets' matrix products.
         stack_size: maximum number of replicas in a stack.
         watch: called with the replicas in training after each epoch; only without an engine.
+        step: called after each batch of an epoch; only without an engine.
         each: called with each new record.
     """
     wanted = list({recipe.key: recipe for recipe in recipes}.values())
@@ -68,7 +71,7 @@ def run(
                 each(kept)
 
     if engine is None:
-        work(missing, keep=lambda kept: keep([kept]), watch=watch, **options)
+        work(missing, keep=lambda kept: keep([kept]), watch=watch, step=step, **options)
         return len(missing)
     for _ in range(TRIES):
         left = store.missing(wanted)
@@ -89,6 +92,7 @@ def work(
     stack_size: int | None = None,
     keep: Callable[[Record], None],
     watch: Watch | None = None,
+    step: Step | None = None,
 ) -> None:
     """Train these recipes in this process, and call `keep` with each record."""
     name = torch.cuda.get_device_name() if device == "cuda" else device
@@ -96,7 +100,7 @@ def work(
     def done(run: Run, parameters: object) -> None:
         keep(record(run, name, precision))
 
-    train(recipes, device=device, precision=precision, stack_size=stack_size, watch=watch, done=done)
+    train(recipes, device=device, precision=precision, stack_size=stack_size, watch=watch, step=step, done=done)
 
 
 def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[list[Recipe]]:

@@ -27,7 +27,7 @@ from .groups import ALPHA, scaling_state
 from .phases import groups_for_testing, phases, shared_first_phase, stack_groups
 from .replica import Epoch, Replica, Run
 from .stack import Stack
-from .steps import Stepper
+from .steps import Step, Stepper
 
 Watch = Callable[[Sequence[Replica]], None]
 """Called with all replicas after each epoch."""
@@ -49,6 +49,7 @@ def train(
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 0.0,
     watch: Watch | None = None,
+    step: Step | None = None,
     done: Done | None = None,
 ) -> list[Run]:
     """Train every recipe, and return the runs in the same order.
@@ -62,6 +63,7 @@ def train(
         checkpoint: a file for all progress. If it exists, training continues from it.
         checkpoint_seconds: the minimum time between two checkpoints, which are written at the end of an epoch.
         watch: called after each epoch, to show progress.
+        step: called after each batch of an epoch, to show progress within it.
         done: called with each finished run.
 
     >>> (run,) = train([Recipe("ocr", scheme="learned", max_epochs=14)])  # doctest: +SKIP
@@ -75,6 +77,7 @@ def train(
             precision == "bfloat16",
             Journal(checkpoint, checkpoint_seconds),
             watch,
+            step,
             done,
         ).run()
 
@@ -88,10 +91,11 @@ class _Trainer:
         half: bool,
         journal: Journal,
         watch: Watch | None,
+        step: Step | None,
         done: Done | None,
     ) -> None:
-        self.recipes, self.device, self.journal, self.watch, self.done = recipes, device, journal, watch, done
-        self.half = half
+        self.recipes, self.device, self.half, self.journal = recipes, device, half, journal
+        self.watch, self.step, self.done = watch, step, done
         self.tasks: dict[tuple[str, str], Task] = {}
         self.splits: dict[tuple[str, str, int, int], Split] = {}
         self.stack_size = stack_size or STACK_SIZE.get(device.type, 8)
@@ -182,7 +186,7 @@ class _Trainer:
         """One pass over the training examples, with validation."""
         begin = time.perf_counter()
         active = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
-        stepper.run([self._order(replica) for replica in stack.replicas])
+        stepper.run([self._order(replica) for replica in stack.replicas], self.step)
         losses = stepper.mean_losses()
         stack.search([self._subset(replica) for replica in stack.replicas])
         held_out = [self.split(replica.recipe).valid for replica in stack.replicas]

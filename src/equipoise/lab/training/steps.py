@@ -4,11 +4,16 @@ On a GPU a step is several hundred small kernels, and launching them would take 
 recorded once as a CUDA graph and replayed. It is recorded on a batch of fillers, which changes no parameter.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from . import optimizers
 from .stack import Stack
+
+Step = Callable[[int, int], None]
+"""Called after each batch with the number of batches of this epoch so far and their total."""
 
 
 class Stepper:
@@ -28,8 +33,11 @@ class Stepper:
         self.room = -1
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def run(self, orders: list[Tensor]) -> None:
-        """One epoch: batches of the examples of each replica, in the given order, padded with fillers."""
+    def run(self, orders: list[Tensor], report: Step | None = None) -> None:
+        """One epoch: batches of the examples of each replica, in the given order, padded with fillers.
+
+        On a GPU a batch is reported when it is launched, so `report` never waits for the device.
+        """
         self.rate.copy_(torch.tensor([replica.learning_rate for replica in self.stack.replicas]))
         self.total.zero_()
         self.count.zero_()
@@ -39,12 +47,14 @@ class Stepper:
         batches = table.to(self.stack.device).split(size, 1)
         if self.stack.device.type == "cuda":
             self._make_room(self.stack.task.room(table.unflatten(1, (-1, size))))
-        for batch, here in zip(batches, table.split(size, 1), strict=True):
+        for number, (batch, here) in enumerate(zip(batches, table.split(size, 1), strict=True), 1):
             self.examples.copy_(batch)
             if self.graph is None:
                 self._step(self.stack.task.room(here))
             else:
                 self.graph.replay()
+            if report is not None:
+                report(number, len(batches))
 
     def _make_room(self, room: int) -> None:
         """Record a step that has room for every batch of the epoch, unless the last recorded step has."""
