@@ -62,7 +62,7 @@ def data_download(
     After Ctrl-C, the same command continues the download.
 
     Args:
-        names: Data sets: conll2000, glove, senna, horses, or all. The data of ocr is in the package.
+        names: Data sets: conll2000, wnut17, glove, senna, horses, or all. The data of ocr is in the package.
         data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
         agree: Confirm that you have read and accept the terms of publishers that require it (senna).
         keep_mismatched: Keep files whose checksum differs, for example because the publisher has changed them.

@@ -155,6 +155,55 @@ CONLL2000 = Dataset(
     ),
 )
 
+WNUT17_PARTS = (  # part, name at the publisher, size and digest there, size and digest of a copy by gzip -9
+    (
+        "train",
+        "wnut17train.conll",
+        493781,
+        "731820e13f71af324c6b55a1575ec2ce59fbaa2a0806f8f0400b98d56cd6a7a5",
+        179137,
+        "73166ca232684f62c789af13efcbd7e2cc54937fd0e72a8ae53c3c7c2ac50c06",
+    ),
+    (
+        "dev",
+        "emerging.dev.conll",
+        114749,
+        "e053b752b8155113ca66e7db08af5f2f5f43ab993694e4774f1ec5bad42312d8",
+        37695,
+        "290cb9e279496df9fe592e29e8af80acb5fc56991ae7087020c038a0ad946bac",
+    ),
+    (
+        "test",
+        "emerging.test.annotated",
+        192425,
+        "2aa79b764e56ec9264a1b30fdd9b70195bd00ff400b62edd8f399d5f13c178f0",
+        64695,
+        "c2a9d98dc76b035b78f287f6f8f479d20832622ab2fdc79d0b380131d4ff4351",
+    ),
+)
+
+WNUT17 = Dataset(
+    name="wnut17",
+    title="named entities in noisy text: English social media with six kinds of entities",
+    page="https://github.com/leondz/emerging_entities_17",
+    citation="L. Derczynski, E. Nichols, M. van Erp, N. Limsopatham: Results of the WNUT2017 Shared Task on Novel and "
+    "Emerging Entity Recognition, W-NUT at EMNLP 2017",
+    terms="Creative Commons Attribution 4.0",
+    sources=tuple(
+        Source(
+            f"https://raw.githubusercontent.com/leondz/emerging_entities_17/master/{name}",
+            files=(File(part, f"wnut17/{name}", size, sha256),),
+            size=size,
+            sha256=sha256,
+        )
+        for part, name, size, sha256, _, _ in WNUT17_PARTS
+    ),
+    others=tuple(
+        File(part, f"wnut17/{part}.conll.gz", size, sha256, content)
+        for part, _, _, content, size, sha256 in WNUT17_PARTS
+    ),
+)
+
 GLOVE = Dataset(
     name="glove",
     title="word vectors GloVe 6B, 50 dimensions",
@@ -232,4 +281,4 @@ HORSES = Dataset(
     ),
 )
 
-DATASETS = {entry.name: entry for entry in (OCR, CONLL2000, GLOVE, SENNA, HORSES)}
+DATASETS = {entry.name: entry for entry in (OCR, CONLL2000, WNUT17, GLOVE, SENNA, HORSES)}

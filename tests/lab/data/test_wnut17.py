@@ -1,0 +1,77 @@
+"""WNUT-17: the published counts, both kinds of separators, and errors that name the malformed line."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from equipoise.lab.data import DataError, MalformedLineError, require, wnut17
+from equipoise.lab.data.registry import dataset
+from equipoise.lab.data.wnut17 import Sentence
+from equipoise.lab.tasks.chunking.chunks import chunks
+
+TEXT = "at\tO\nEmpire\tB-location\nState\tI-location\n\t\nYes\tO\n\n \n#\tO\n"
+SENTENCES = [
+    Sentence(("at", "Empire", "State"), ("O", "B-location", "I-location")),
+    Sentence(("Yes",), ("O",)),
+    Sentence(("#",), ("O",)),
+]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("text", [TEXT, TEXT + "\n", TEXT.replace("\n", "\r\n"), "\t\n" + TEXT])
+def test_a_tab_or_an_empty_line_separates_sentences(tmp_path: Path, text: str, zipped: bool) -> None:
+    path = tmp_path / "some.conll"
+    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+    assert list(wnut17.read(path)) == SENTENCES
+    path.write_text("")
+    assert list(wnut17.read(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("Empire", "expected a word, a tab and an entity tag, got 'Empire'"),
+        ("Empire B-location", "expected a word, a tab and an entity tag, got 'Empire B-location'"),
+        ("Empire\tNNP\tO", "expected a word, a tab and an entity tag, got 'Empire\\tNNP\\tO'"),
+        ("\tO", "expected a word, a tab and an entity tag, got '\\tO'"),
+        ("Empire\tlocation", "the entity tag must be O, B-type or I-type, got 'location'"),
+        ("Empire\t", "the entity tag must be O, B-type or I-type, got ''"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    path = tmp_path / "some.conll"
+    path.write_text(TEXT.replace("Empire\tB-location", line))
+    with pytest.raises(MalformedLineError) as caught:
+        list(wnut17.read(path))
+    assert str(caught.value) == f"{path}, line 2: {reason}"
+    with pytest.raises(DataError, match="cannot be read"):
+        list(wnut17.read(tmp_path / "none"))
+
+
+def test_missing_files_are_named_with_their_source(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"wnut17train\.conll is missing \(and 2 more\): .*leondz/emerging_entities_17"):
+        require("wnut17", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "sentences", "tokens", "entities"),
+    [("train", 3394, 62730, 1975), ("dev", 1009, 15733, 836), ("test", 1287, 23394, 1079)],
+)
+def test_the_published_counts(real_folder: Path, part: str, sentences: int, tokens: int, entities: int) -> None:
+    path = require("wnut17", real_folder)[part]
+    read = list(wnut17.read(path))
+    assert (len(read), sum(map(len, read))) == (sentences, tokens)
+    assert sum(len(chunks(sentence.tags)) for sentence in read) == entities
+    kinds = ("person", "location", "group", "creative-work", "corporation", "product")
+    assert {tag for sentence in read for tag in sentence.tags} == {
+        "O",
+        *(f"{b}-{kind}" for kind in kinds for b in "BI"),
+    }
+    assert ("\n\t\n" in gzip.decompress(path.read_bytes()).decode()) == (part == "train")
+
+
+def test_a_copy_has_the_content_of_the_publishers_file() -> None:
+    wanted = dataset("wnut17")
+    for source, copy in zip(wanted.sources, wanted.others, strict=True):
+        assert (source.files[0].key, source.files[0].sha256) == (copy.key, copy.content_sha256)
