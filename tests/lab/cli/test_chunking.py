@@ -14,7 +14,7 @@ from equipoise.lab import tasks
 from equipoise.lab.data import conll
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.tasks.chunking import Chunking
-from equipoise.lab.training import Model
+from equipoise.lab.training import Model, tensors
 from equipoise.lab.training.groups import scaling_state
 
 Call = Callable[..., int]
@@ -101,6 +101,60 @@ def test_marginals_are_printed_as_a_fourth_column(
     read = json.loads(capsys.readouterr().out)
     assert [sentence["words"] for sentence in read] == [["the", "dog", "barked"], ["Fine"]]
     assert [round(p, 4) for p in read[0]["confidences"]] == [float(row[3]) for row in confident[0]]
+
+
+def test_a_model_tags_without_corpus_and_vectors(
+    call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The words of the corpus have their vectors in the model file. "Fine" has one only in the data folder."""
+    text, empty = tmp_path / "mine.txt", tmp_path / "empty"
+    text.write_text("the DT\nOld JJ\ndog NN\n1990 CD\nwas VBD\nbarking XYZ\n\nunheard-of VBN\n")
+    assert call("predict", model, text, "--marginals") == 0
+    with_data = capsys.readouterr()
+    counted = "equipoise: 2 of 7 distinct words have no vector and are tagged as unknown words"
+    assert with_data.err == f"{counted}\n"
+    assert call("predict", model, text, "--marginals", "--data-dir", empty) == 0
+    without = capsys.readouterr()
+    assert without.out == with_data.out
+    assert without.err == f"{counted}; `equipoise data download glove` gets more vectors\n"
+    text.write_text("Fine JJ\n")
+    assert call("predict", model, text, "--data-dir", empty) == 0
+    assert "1 of 1 distinct words have no vector" in capsys.readouterr().err
+
+
+def test_testing_a_model_needs_the_corpus(
+    call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("predict", model, "--data-dir", tmp_path / "empty") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "conll2000/train.txt.gz is missing (and 1 more): get it with `equipoise data download conll2000`" in line
+
+
+def test_a_model_file_without_a_vocabulary_needs_the_corpus(
+    call: Call, model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As earlier versions wrote it."""
+    source = folder / "conll2000" / "test.txt.gz"
+    assert call("predict", model, source) == 0
+    tags = capsys.readouterr().out
+    named, text = tensors.load(model)
+    fields = {name: value for name, value in json.loads(text).items() if name != "task"}
+    tensors.save(model, {name: x for name, x in named.items() if name != "task.vectors"}, json.dumps(fields))
+    assert call("predict", model, source) == 0
+    assert capsys.readouterr().out == tags
+    assert call("predict", model, source, "--data-dir", tmp_path / "empty") == 1
+    assert "conll2000/train.txt.gz is missing" in capsys.readouterr().err
+
+
+def test_a_damaged_vocabulary_is_refused(call: Call, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named, text = tensors.load(model)
+    fields = json.loads(text)
+    for changed in ({"tags": []}, {"tags": ["NP"]}, {"words": ["dog"]}, {"speech": 3}, None):
+        broken = fields | {"task": None if changed is None else fields["task"] | changed}
+        tensors.save(model, named, json.dumps(broken))
+        assert call("predict", model) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{model} " in line
 
 
 def test_errors_are_one_line(call: Call, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,15 @@ def test_senna_is_lower_case_and_replaces_numbers_by_0(tmp_path: Path) -> None:
     assert found[:4, 0].tolist() == [3, 2, 2, 4]
 
 
+def test_merged_vectors_prefer_the_first(tmp_path: Path) -> None:
+    first = vectors.read_glove(glove(tmp_path / "one.txt", "the", "dog"), ["the", "dog"])
+    second = vectors.read_glove(glove(tmp_path / "two.txt", "cat", "of", "the", "dog"), ["of", "the", "cat"])
+    found, there = first.merged(second).look_up(["of", "The", "dog", "cat", "none"])
+    assert there.tolist() == [True, True, True, True, False]
+    assert found[:, 0].tolist() == [1, 0, 1, 0, 0]
+    assert first.look_up(["cat"])[1].tolist() == [False]
+
+
 def number_at(text: str, start: int) -> int:
     """The length of the number that starts there, by SENNA's automaton: an optional sign, an optional separator, then
     digits with single separators between them; a trailing separator does not count."""

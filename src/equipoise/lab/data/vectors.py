@@ -60,6 +60,12 @@ class Vectors:
         found[rows >= 0] = self.values[rows[rows >= 0]]
         return found, rows >= 0
 
+    def merged(self, other: "Vectors") -> "Vectors":
+        """These vectors, and those of `other` for words that have none here."""
+        new = {word: row for word, row in other.row_of.items() if word not in self.row_of}
+        rows = {word: len(self.values) + i for i, word in enumerate(new)}
+        return Vectors(torch.cat([self.values, other.values[list(new.values())]]), self.row_of | rows, self.form)
+
 
 def load(name: str, words: Iterable[str], data_dir: str | Path | None = None) -> Vectors:
     """The "glove" or "senna" vectors of these words. If the files are missing, the error explains how to get them."""
@@ -99,6 +105,7 @@ def read_senna(words_path: Path, vectors_path: Path, words: Iterable[str]) -> Ve
     return Vectors(_table(rows), row_of, senna_form)
 
 
+FORMS = {"glove": glove_form, "senna": senna_form}
 READERS: dict[str, Callable[[dict[str, Path], Iterable[str]], Vectors]] = {
     "glove": lambda files, words: read_glove(files["vectors"], words),
     "senna": lambda files, words: read_senna(files["words"], files["vectors"], words),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +21,20 @@ from .stack import Stack
 from .tensors import BadFileError
 
 FORMAT = "equipoise model 1"
+TASK = "task."
+"""How the names of the task's own tensors begin, in a model file."""
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A task that saves in the model file what prediction needs, so that it works without the data set.
+
+    Its class has a function `restored(net, device, fields, tensors)`.
+    """
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Fields for JSON, and tensors."""
+        ...
 
 
 class Model:
@@ -74,25 +89,34 @@ class Model:
         return score
 
     def save(self, path: Path) -> None:
-        text = {"format": FORMAT, "recipe": self.recipe.to_json(), "version": __version__}
-        tensors.save(path, self.parameters, json.dumps(text))
+        text: dict[str, Any] = {"format": FORMAT, "recipe": self.recipe.to_json(), "version": __version__}
+        named = dict(self.parameters)
+        if isinstance(self.task, Portable):
+            text["task"], own = self.task.saved()
+            named |= {f"{TASK}{name}": x for name, x in own.items()}
+        tensors.save(path, named, json.dumps(text))
 
     @staticmethod
     def load(path: Path, device: torch.device | str = "cpu", task: str | None = None) -> "Model":
         """Read a model; with `task`, only one of that task."""
-        parameters, text = tensors.load(path)
+        named, text = tensors.load(path)
+        parameters = {name: x for name, x in named.items() if not name.startswith(TASK)}
+        own = {name.removeprefix(TASK): x for name, x in named.items() if name.startswith(TASK)}
         try:
             known = json.loads(text)
             if known["format"] != FORMAT:
                 raise BadFileError(f"{path} is a {known['format']!r}, not a {FORMAT!r}")
             recipe = Recipe.from_json(known["recipe"])
-        except (KeyError, TypeError, ValueError) as error:
+            if task is not None and recipe.task != task:
+                raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
+            made: Task | None = None
+            if "task" in known:
+                made = tasks.named(recipe.task).restored(recipe.net, device, known["task"], own)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, BadFileError):
                 raise
             raise BadFileError(f"{path} is damaged: {error}") from error
-        if task is not None and recipe.task != task:
-            raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
-        made = tasks.load(recipe.task, recipe.net, device)
+        made = made or tasks.load(recipe.task, recipe.net, device)
         needed = made.init(torch.Generator()) | own_scaling_state(recipe)
         for name, x in needed.items():
             if name not in parameters or parameters[name].shape != x.shape:

@@ -22,7 +22,7 @@ def predict(model: Predictor, request: Request) -> Any:
         request.say(f"{model.task.metric} on {len(examples)} sentences of the test part: {100 * f1:.2f} %")
         return {model.task.metric: f1, **fields(scores)}
     request.only("a model of chunking that tags a file", "file", "--out", "--marginals")
-    sentences = list(read_and_tag(model, request.source))
+    sentences = list(read_and_tag(model, request.source, request.warn))
     names = ("words", "pos", "tags", "confidences") if request.marginals else ("words", "pos", "tags")
     found = [{name: getattr(sentence, name) for name in names} for sentence in sentences]
     lines = list(columns(sentences, request.marginals))

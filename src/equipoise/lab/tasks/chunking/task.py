@@ -11,6 +11,9 @@ They use GloVe vectors; "+senna" at the end of the name selects SENNA's, which t
 """
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +23,7 @@ from torch.nn.functional import pad
 
 from ....energies import ChainEnergy
 from ...data import conll, vectors
+from ...data.errors import MissingFileError
 from ...data.folder import require
 from ...nets.tagger import HIDDEN, Tagger
 from ...recipe import OBJECTIVES
@@ -28,6 +32,7 @@ from ..task import Batch, Parameters, Split
 from .chunks import Counter
 from .sentences import Sentences
 from .settings import SETTINGS
+from .vocabulary import Vocabulary
 
 VALIDATION = 0.2
 AT_ONCE = {"linear": 65536, "bilstm": 4096}
@@ -53,6 +58,15 @@ def parse(name: str) -> Net:
     return Net(head, int(found[2] or HIDDEN), found[3] or "glove")
 
 
+class Corpus(NamedTuple):
+    train: list[conll.Sentence]
+    test: list[conll.Sentence]
+
+    @property
+    def both(self) -> list[conll.Sentence]:
+        return [*self.train, *self.test]
+
+
 class Chunking:
     name = "chunking"
     title = "Text chunking"
@@ -72,33 +86,77 @@ class Chunking:
     energy = ChainEnergy()
 
     def __init__(
-        self, net: str = "default", device: torch.device | str = "cpu", data_dir: str | Path | None = None
+        self,
+        net: str = "default",
+        device: torch.device | str = "cpu",
+        data_dir: str | Path | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
+        """The vocabulary is that of a trained model; without one, it is collected from the corpus."""
         self.wanted, self.device, self.data_dir = parse(net), torch.device(device), data_dir
-        files = require("conll2000", data_dir)
-        train, test = (list(conll.read(files[part])) for part in ("train", "test"))
-        both = [*train, *test]
-        self.train_size, self.size = len(train), len(both)
-        self.tags = sorted({tag for sentence in both for tag in sentence.tags})  # I-LST is in the test part alone
-        self.speech = {pos: 1 + i for i, pos in enumerate(sorted({pos for sentence in both for pos in sentence.pos}))}
-        self.sentences = self.encode(both)
+        self.vocabulary = vocabulary or self._collect()
+        self.tags = self.vocabulary.tags
+        self.speech = {pos: 1 + i for i, pos in enumerate(self.vocabulary.speech)}
+        if vocabulary is None:
+            self.sentences = self._encode(self.corpus.both, self.vocabulary.vectors)  # not in the time of an epoch
         self.counter = Counter.of(self.tags, device)
         self.net = Tagger(len(self.tags), 1 + len(self.speech), self.wanted.head, self.wanted.hidden)
         self.at_once = AT_ONCE[self.wanted.head]
 
+    @cached_property
+    def corpus(self) -> Corpus:
+        files = require("conll2000", self.data_dir)
+        return Corpus(*(list(conll.read(files[part])) for part in ("train", "test")))
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.corpus))
+
+    @cached_property
+    def sentences(self) -> Sentences:
+        """The corpus, which a trained model reads only to be tested."""
+        if unknown := {tag for sentence in self.corpus.both for tag in sentence.tags} - set(self.tags):
+            raise ValueError(f"the corpus has tags that the model does not have: {', '.join(sorted(unknown))}")
+        return self.encode(self.corpus.both)
+
     def encode(self, sentences: list[conll.Sentence]) -> Sentences:
-        """Sentences in the form that the net of this task reads."""
-        words = {word for sentence in sentences for word in sentence.words}
-        known = vectors.load(self.wanted.vectors, words, self.data_dir)
+        """Sentences in the form that the net of this task reads.
+
+        Vectors that the vocabulary lacks are taken from the data folder, if it has vectors.
+        """
+        known = self.vocabulary.vectors
+        if others := {word for word in _words(sentences) if known.form(word) not in known.row_of}:
+            with suppress(MissingFileError):
+                known = known.merged(vectors.load(self.wanted.vectors, others, self.data_dir))
+        return self._encode(sentences, known)
+
+    def _collect(self) -> Vocabulary:
+        """The vocabulary of the corpus; I-LST is in the test part alone."""
+        both = self.corpus.both
+        return Vocabulary.of(both, vectors.load(self.wanted.vectors, _words(both), self.data_dir))
+
+    def _encode(self, sentences: list[conll.Sentence], known: vectors.Vectors) -> Sentences:
         labels = {tag: i for i, tag in enumerate(self.tags)}
         return Sentences.of(sentences, known, self.speech, labels, self.device)
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What prediction needs, for the model file."""
+        return self.vocabulary.saved(self.wanted.vectors)
+
+    @staticmethod
+    def restored(
+        net: str, device: torch.device | str, fields: dict[str, Any], tensors: dict[str, Tensor]
+    ) -> "Chunking":
+        """The task of a model file."""
+        return Chunking(net, device, vocabulary=Vocabulary.restored(parse(net).vectors, fields, tensors))
 
     def split(self, fold: int, seed: int) -> Split:
         if fold != 0:
             raise ValueError(f"chunking has only test fold 0, got {fold}")
-        order = torch.randperm(self.train_size, generator=torch.Generator().manual_seed(seed))
-        held_out = round(VALIDATION * self.train_size)
-        test = torch.arange(self.train_size, self.size)
+        size, test_size = map(len, self.corpus)
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+        held_out = round(VALIDATION * size)
+        test = torch.arange(size, size + test_size)
         return Split(order[held_out:].sort().values, order[:held_out].sort().values, test)
 
     def init(self, generator: torch.Generator) -> Parameters:
@@ -143,3 +201,7 @@ class Chunking:
         from .predict import details
 
         return details(model)
+
+
+def _words(sentences: Iterable[conll.Sentence]) -> set[str]:
+    return {word for sentence in sentences for word in sentence.words}
