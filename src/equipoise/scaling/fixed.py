@@ -28,7 +28,7 @@ class Fixed(Scaling):
 
     def __init__(self, alpha: float | Tensor = 1.0) -> None:
         super().__init__()
-        self.register_buffer("alpha", positive("alpha", alpha))
+        self.register_state("alpha", positive("alpha", alpha))
 
     def state(self) -> State:
         return State(self.alpha)

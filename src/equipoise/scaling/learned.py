@@ -9,7 +9,7 @@ a gradient, u moves `speed` times as fast as other parameters. This needs no par
 
 from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from .method import Norms, Scaling, divide, positive
 
@@ -48,13 +48,15 @@ class Learned(Scaling):
     learned = ("log_unary", "log_pairwise")
     factors = staticmethod(factors)
     alpha_of = staticmethod(alpha)
+    log_unary: Tensor
+    log_pairwise: Tensor
 
     def __init__(self, speed: float = 10.0, start: float | Tensor = 1.0) -> None:
         super().__init__()
         self.speed = float(positive("speed", speed))
         first = positive("start", start).log() / self.speed
-        self.log_unary = nn.Parameter(first.clone())
-        self.log_pairwise = nn.Parameter(first.clone())
+        self.register_state("log_unary", first, learned=True)
+        self.register_state("log_pairwise", first, learned=True)
 
     def state(self) -> State:
         return State(self.log_unary, self.log_pairwise, self.speed)

@@ -6,7 +6,7 @@ Each method is a pair of pure functions of its state, in a file of its own, with
 knows nothing of chains or images: it works on any energy that can measure its unary and its pairwise part.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -28,14 +28,15 @@ class Scaling(nn.Module):
     `alpha` is the weight of the unary part relative to the pairwise part: a number, or one per replica, (E,). Replicas
     are the first dimension of the scores and of the norms.
 
-    To add a method, write its `factors` (and `penalty_of`) as functions of a state, and return that state from `state`:
+    To add a method, write its `factors` (and `penalty_of`) as functions of a state, and return that state from `state`.
+    Register the parts of the state by `register_state`, so that `reset_parameters` can restore them:
 
     >>> from typing import NamedTuple
     >>> class Half(Scaling):
     ...     State = NamedTuple("State", [("alpha", Tensor)])
     ...     def __init__(self):
     ...         super().__init__()
-    ...         self.register_buffer("alpha", torch.tensor(0.5))
+    ...         self.register_state("alpha", torch.tensor(0.5))
     ...     def state(self):
     ...         return self.State(self.alpha)
     ...     @staticmethod
@@ -48,6 +49,28 @@ class Scaling(nn.Module):
     alpha: Tensor
     learned: ClassVar[tuple[str, ...]] = ()
     """The fields of the state that gradient descent moves: parameters of the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._initial: dict[str, Tensor] = {}  # on the CPU, also if the module is on the meta device
+
+    def register_state(self, name: str, value: Tensor, *, learned: bool = False) -> None:
+        """Add a buffer, or with `learned` a parameter, that `reset_parameters` sets to this value."""
+        self._initial[name] = value.detach().to("cpu", copy=True)
+        if learned:
+            self.register_parameter(name, nn.Parameter(empty_like(value)))
+        else:
+            self.register_buffer(name, empty_like(value))
+        self._restore(name)
+
+    def reset_parameters(self) -> None:
+        """Set the state to its initial values, as after construction on the meta device and `to_empty`."""
+        for name in self._initial:
+            self._restore(name)
+
+    @torch.no_grad()
+    def _restore(self, name: str) -> None:
+        getattr(self, name).copy_(self._initial[name])
 
     def state(self) -> State:
         """What `factors` and `penalty_of` depend on."""
@@ -79,6 +102,8 @@ class Scaling(nn.Module):
         return mean_penalty(each).to(unary.dtype)
 
     def extra_repr(self) -> str:
+        if self.alpha.is_meta:
+            return "alpha on meta"
         return f"alpha={self.alpha.item():g}" if self.alpha.ndim == 0 else f"alpha of {len(self.alpha)} replicas"
 
     def _norms(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Norms:
@@ -131,12 +156,23 @@ def divide(factor: Tensor, norm: Tensor) -> Tensor:
     return leading(factor, max(norm.ndim, factor.ndim)) / torch.where(norm > 0, norm, 1)
 
 
-def positive(name: str, value: float | Tensor) -> Tensor:
-    """The value as a tensor; an error unless it is positive and finite, and a number or one per replica."""
-    value = torch.as_tensor(value, dtype=torch.get_default_dtype())
+def positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:
+    """The value as a tensor; an error unless it is positive and finite, and a number or one per replica.
+
+    Numbers become a tensor on the CPU, also where the default device is meta and could not hold them.
+    """
+    device = value.device if isinstance(value, Tensor) else "cpu"
+    value = torch.as_tensor(value, dtype=torch.get_default_dtype(), device=device)
+    if value.is_meta:
+        raise ValueError(f"{name} must have values, got a tensor on the meta device")
     if value.ndim > 1 or not bool((value > 0).all()) or not bool(value.isfinite().all()):
         raise ValueError(f"{name} must be a positive number, or one per replica, got {value.tolist()}")
     return value
+
+
+def empty_like(value: Tensor) -> Tensor:
+    """An uninitialised tensor for this value: on the default device, or on the value's if that is not the CPU."""
+    return torch.empty(value.shape, dtype=value.dtype, device=None if value.is_cpu else value.device)
 
 
 def check_norms(u: Tensor, w: Tensor) -> None:

@@ -48,11 +48,11 @@ class Online(Scaling):
         super().__init__()
         if subset < 1:
             raise ValueError(f"subset must be at least 1 example, got {subset}")
-        points = positive("grid", torch.as_tensor(grid)).reshape(-1)
+        points = positive("grid", grid).reshape(-1)
         if points.numel() == 0:
             raise ValueError("grid must have at least one factor")
-        self.register_buffer("alpha", positive("alpha", alpha))
-        self.register_buffer("grid", points)
+        self.register_state("alpha", positive("alpha", alpha))
+        self.register_state("grid", points)
         self.subset = subset
         self.exact = exact
 
