@@ -9,32 +9,7 @@ from torch import Tensor
 from .chain import log_partition
 from .chain.checks import at, first
 from .chain.problem import positions
-from .constraints import Constraints
 from .masking import Kept
-
-
-def check_kept(mask: Tensor) -> None:
-    """Raise if a mask keeps no position of a sequence."""
-    index = first(~mask.any(-1))
-    if index is not None:
-        raise ValueError(f"{at('mask', index)} (with labels of -100) keeps no position, but a sequence needs one")
-
-
-def check_gold(rules: Constraints, labels: Tensor, kept: Kept) -> None:
-    """Raise if compacted labels (*batch, L), all in range, violate the constraints."""
-    place = torch.arange(labels.shape[-1], device=labels.device)
-    valid, last = place < kept.lengths[..., None], place == kept.lengths[..., None] - 1
-    labels = labels.masked_fill(~valid, 0)
-    broken = first(valid[..., 1:] & ~rules.transitions[labels[..., :-1], labels[..., 1:]])
-    if broken is not None:
-        after = (*broken[:-1], broken[-1] + 1)
-        name, before = rules.name(int(labels[after])), rules.name(int(labels[broken]))
-        raise ValueError(f"{at('labels', kept.place(after))} is {name}, which may not follow {before}")
-    for where, forbidden in (("first", ~rules.start[labels] & (place == 0)), ("last", ~rules.end[labels] & last)):
-        broken = first(forbidden)
-        if broken is not None:
-            name = rules.name(int(labels[broken]))
-            raise ValueError(f"{at('labels', kept.place(broken))} is {name}, which may not come {where}")
 
 
 def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept) -> None:

@@ -1,7 +1,13 @@
 """Masks of any pattern: masked positions are removed from the chain, and results are put back in place.
 
 Subwords, [CLS] and padding are masked out. The kept positions are moved to the front, where they form one chain per
-sequence, of its first `lengths` positions. Results are moved back afterwards.
+sequence, of its first `lengths` positions. Results are moved back afterwards. With c_t the number of kept positions
+among the first t, and n that of the sequence, position t (from 1) moves
+
+    to c_t if it is kept,   to t + n - c_t otherwise
+
+A chain needs one position. A sequence that keeps none has length 1 and is marked as empty: `blank` replaces its scores
+and labels by constants, and its results by 0 or -100.
 """
 
 from typing import NamedTuple
@@ -15,22 +21,48 @@ from .native.values import readable
 class Kept(NamedTuple):
     """The positions that a mask keeps."""
 
-    order: Tensor | None  # (*batch, L): the kept positions in order, then the others; None if the order stays the same
-    lengths: Tensor  # (*batch,): the number of kept positions
+    target: Tensor | None  # (*batch, L): the row of the flattened batch to which each moves; None if all stay in place
+    lengths: Tensor  # (*batch,): the number of kept positions, at least 1
+    empty: Tensor | None = None  # (*batch,): sequences without a kept position; None if there are none
 
     def compact(self, x: Tensor) -> Tensor:
         """x, (*batch, L, ...), with the kept positions moved to the front."""
-        return x if self.order is None else x.gather(self.order.ndim - 1, _spread(self.order, x))
+        if self.target is None:
+            return x
+        rows = x.flatten(0, self.target.ndim - 1)
+        return torch.zeros_like(rows).index_copy(0, self.target.flatten(), rows).reshape(x.shape)
 
     def restore(self, x: Tensor) -> Tensor:
         """The inverse of `compact`."""
-        if self.order is None:
+        if self.target is None:
             return x
-        return torch.zeros_like(x).scatter(self.order.ndim - 1, _spread(self.order, x), x)
+        return x.flatten(0, self.target.ndim - 1).index_select(0, self.target.flatten()).reshape(x.shape)
+
+    def blank(self, x: Tensor, value: float) -> Tensor:
+        """x, (*batch, ...), with this value for empty sequences."""
+        if self.empty is None:
+            return x
+        return x.masked_fill(self.empty[(..., *(None,) * (x.ndim - self.empty.ndim))], value)
+
+    def without(self, dropped: Tensor) -> "Kept":
+        """The same, where sequences in `dropped`, (*batch,), are also empty."""
+        empty = dropped if self.empty is None else self.empty | dropped
+        return self._replace(lengths=self.lengths.masked_fill(dropped, 1), empty=empty)
+
+    def expand(self, batch: torch.Size) -> "Kept":
+        """Lengths and empty sequences for more leading dimensions. The result cannot move positions."""
+        return Kept(None, self.lengths.expand(batch), None if self.empty is None else self.empty.expand(batch))
+
+    def number(self) -> int:
+        """The number of sequences that are not empty. Reads values if there may be empty ones."""
+        return self.lengths.numel() if self.empty is None else int((~self.empty).sum())
 
     def place(self, index: tuple[int, ...]) -> tuple[int, ...]:
         """The original index of an index into the compact chain (batch indices first)."""
-        return index if self.order is None else (*index[:-1], int(self.order[index]))
+        if self.target is None:
+            return index
+        moved = self.target[index[:-1]]
+        return (*index[:-1], int((moved == moved.min() + index[-1]).nonzero()))
 
 
 def keep(mask: Tensor) -> Kept:
@@ -40,10 +72,12 @@ def keep(mask: Tensor) -> Kept:
     >>> kept.lengths, kept.compact(torch.tensor([10, 11, 12, 13]))
     (tensor(2), tensor([11, 13, 10, 12]))
     """
-    if readable(mask) and bool((mask[..., 1:] <= mask[..., :-1]).all()):
-        return Kept(None, mask.sum(-1))  # padding at the end only, the common case
-    return Kept((~mask).to(torch.uint8).argsort(dim=-1, stable=True), mask.sum(-1))
-
-
-def _spread(order: Tensor, x: Tensor) -> Tensor:
-    return order.reshape(*order.shape, *(1,) * (x.ndim - order.ndim)).expand(x.shape)
+    lengths, values_readable = mask.sum(-1), readable(mask)
+    empty: Tensor | None = None
+    if not (values_readable and bool(lengths.all())):
+        empty, lengths = lengths == 0, lengths.clamp(min=1)
+    if values_readable and bool((mask[..., 1:] <= mask[..., :-1]).all()):
+        return Kept(None, lengths, empty)  # padding at the end only, the common case
+    count = mask.cumsum(-1)
+    shift = torch.where(mask, count - torch.arange(1, mask.shape[-1] + 1, device=mask.device), count[..., -1:] - count)
+    return Kept(torch.arange(mask.numel(), device=mask.device).reshape(mask.shape) + shift, lengths, empty)

@@ -5,38 +5,30 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import chain, diagnosis, objectives
-from ..chain.checks import check_device, check_label_values, check_labels, check_scores
-from ..chain.problem import IGNORE, whole
+from ..chain.problem import IGNORE
 from ..constraints import Constraints
-from ..energies import ChainEnergy, balance
-from ..masking import Kept, keep
-from ..native.values import readable
+from ..masking import Kept
 from ..objectives import RULES, Objective
-from ..scaling import Fixed, Scaling, mean_penalty
+from ..scaling import Fixed, Scaling
 from ..scaling.method import leading
+from . import scanning
+from .potentials import ChainPotentials, Potentials
+from .reduction import check_reduction, reduce
 from .searching import collect, searchable
 
 
-class Potentials(NamedTuple):
-    """The arguments of every function of `chain`, without the positions that a mask removed."""
-
-    unary: Tensor  # (*batch, L, M)
-    pairwise: Tensor  # (M, M)
-    lengths: Tensor  # (*batch,)
-
-
-class ChainCRF(nn.Module):
+class ChainCRF(ChainPotentials):
     """A linear-chain CRF layer: unary scores in, loss, labels or marginals out.
 
     Shapes: unary (*batch, L, M), labels (*batch, L), mask (*batch, L). A mask is boolean (or 0 and 1) and may have any
     pattern: the chain runs over the positions that are on, and results come back in place, with -100 (labels) or 0
-    (log-marginals) elsewhere. A label of -100 removes its position in `loss`; give `decode` the same mask.
+    (log-marginals) elsewhere. A label of -100 removes its position in `loss`; give `decode` the same mask. A sequence
+    without any position does not count: its loss is 0 and no mean includes it.
 
     Args:
         num_labels: M.
@@ -49,6 +41,9 @@ class ChainCRF(nn.Module):
             without an allowed labelling. None checks wherever that does not wait for a device, True always, False
             never. Unchecked, such input gives an infinite or NaN loss; gold labels that break the constraints while
             each is possible by itself go unnoticed under "marginal".
+        on_invalid: what `loss` does with gold labels that break the constraints. "raise" raises an error where values
+            are checked. "warn" leaves these sequences out, with one warning per call where values are checked. "repair"
+            replaces them by the allowed labels with the smallest Hamming distance: an illegal I-NP becomes B-NP.
         generator: for the initial values. Pairwise and boundary scores start as normal with standard deviation 0.1:
             large enough to tell labels apart, small relative to the scores of a net.
 
@@ -59,12 +54,6 @@ class ChainCRF(nn.Module):
     tensor([-100, -100])
     """
 
-    start: nn.Parameter | None
-    end: nn.Parameter | None
-    allowed_transitions: Tensor | None
-    allowed_start: Tensor | None
-    allowed_end: Tensor | None
-
     def __init__(
         self,
         num_labels: int,
@@ -74,52 +63,76 @@ class ChainCRF(nn.Module):
         objective: str | Objective = "likelihood",
         boundaries: bool = False,
         validate: bool | None = None,
+        on_invalid: str = "raise",
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
-        if num_labels < 1:
-            raise ValueError(f"num_labels must be at least 1, got {num_labels}")
-        self.num_labels = num_labels
-        self.validate = validate
-        self.energy = ChainEnergy(checked=True)
-        self.scaling = Fixed() if scaling is None else scaling
-        self.pairwise = nn.Parameter(torch.empty(num_labels, num_labels))
-        self.register_parameter("start", nn.Parameter(torch.empty(num_labels)) if boundaries else None)
-        self.register_parameter("end", nn.Parameter(torch.empty(num_labels)) if boundaries else None)
-        self._constrain(constraints)
+        method = Fixed() if scaling is None else scaling
+        super().__init__(num_labels, method, constraints, boundaries, validate, on_invalid)
         self.objective = objective
         self._objective(None)
-        self.reset_parameters(generator)
+        self._initialize(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw new initial values: normal with mean 0 and standard deviation 0.1."""
-        for parameter in (self.pairwise, self.start, self.end):
-            if parameter is not None:
-                nn.init.normal_(parameter, std=0.1, generator=generator)
+        """Draw new initial values, and set constraints and scaling to their initial state.
+
+        Needed after construction on the meta device:
+
+        >>> with torch.device("meta"):
+        ...     crf = ChainCRF(num_labels=3)
+        >>> crf.to_empty(device="cpu").reset_parameters()
+        >>> crf.decode(torch.zeros(1, 2, 3)).shape
+        torch.Size([1, 2])
+        """
+        self._initialize(generator)
+        self.scaling.reset_parameters()
 
     def forward(
-        self, unary: Tensor, labels: Tensor, mask: Tensor | None = None, *, objective: str | Objective | None = None
+        self,
+        unary: Tensor,
+        labels: Tensor,
+        mask: Tensor | None = None,
+        *,
+        objective: str | Objective | None = None,
+        reduction: str = "mean",
     ) -> Tensor:
         """The same as `loss`."""
-        return self.loss(unary, labels, mask, objective=objective)
+        return self.loss(unary, labels, mask, objective=objective, reduction=reduction)
 
     def loss(
-        self, unary: Tensor, labels: Tensor, mask: Tensor | None = None, *, objective: str | Objective | None = None
+        self,
+        unary: Tensor,
+        labels: Tensor,
+        mask: Tensor | None = None,
+        *,
+        objective: str | Objective | None = None,
+        reduction: str = "mean",
     ) -> Tensor:
-        """The mean loss over sequences, a scalar, of the layer's objective or of another.
+        """The loss of the layer's objective or of another.
+
+        Args:
+            unary: (*batch, L, M).
+            labels: (*batch, L); -100 removes a position.
+            mask: (*batch, L), true where a position counts.
+            objective: instead of the layer's.
+            reduction: "mean" is the mean over sequences and "sum" their sum, both scalars. "none" is one loss per
+                sequence, (*batch,). "token_mean" is a scalar: the sum divided by the number of positions that count,
+                or, for objectives that are means over positions, the mean weighted by length. The penalty of scaling is
+                part of each sequence's loss; "token_mean" adds its mean over sequences.
 
         >>> crf = ChainCRF(num_labels=2, objective="marginal")
         >>> _ = torch.nn.init.zeros_(crf.pairwise)
         >>> f"{crf.loss(torch.zeros(1, 4, 2), torch.tensor([[0, 1, 1, 0]])).exp():.4f}"  # one label of two
         '2.0000'
         """
+        check_reduction(reduction)
         asked = self._objective(objective)
         unary, labels, kept = self._supervised(unary, labels, mask)
-        potentials, penalty = self._potentials(unary, kept.lengths)
+        potentials, penalty = self._potentials(unary, kept)
         losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, labels, potentials.lengths)
+        losses = kept.blank(losses, 0)
         if self._checks(losses):
             diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, labels, kept)
-        return losses.sum() / max(losses.numel(), 1) + penalty
+        return reduce(losses, penalty, kept, reduction, asked)
 
     def decode(self, unary: Tensor, mask: Tensor | None = None, rule: str | None = None) -> Tensor:
         """Labels, (*batch, L), -100 where masked.
@@ -137,7 +150,8 @@ class ChainCRF(nn.Module):
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
         potentials, kept = self._prepare(unary, mask)
-        return kept.restore(RULES[rule](*potentials))
+        labels = (scanning.SCANNED if scanning.needed(unary) else RULES)[rule](*potentials)
+        return kept.restore(kept.blank(labels, IGNORE))
 
     def log_marginals(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
         """log P(y_t = j | X), (*batch, L, M), 0 where masked. Differentiable.
@@ -146,7 +160,56 @@ class ChainCRF(nn.Module):
         True
         """
         potentials, kept = self._prepare(unary, mask)
-        return kept.restore(chain.log_marginals(*potentials))
+        log_p = (scanning.log_marginals if scanning.needed(unary) else chain.log_marginals)(*potentials)
+        return kept.restore(kept.blank(log_p, 0))
+
+    def top_k(self, unary: Tensor, mask: Tensor | None = None, *, k: int) -> tuple[Tensor, Tensor]:
+        """The k labellings with the highest scores, best first: labels (*batch, k, L) and scores (*batch, k).
+
+        Labels are -100 where masked. If fewer than k labellings are allowed, the rest are -100 and score -inf. For a
+        sequence without positions all labels are -100 and the scores 0.
+
+        >>> labels, scores = ChainCRF(num_labels=3).top_k(torch.randn(2, 5, 3), k=4)
+        >>> labels.shape, scores.shape
+        (torch.Size([2, 4, 5]), torch.Size([2, 4]))
+        """
+        potentials, kept = self._prepare(unary, mask)
+        labels, scores = chain.top_k(*potentials, k=k)
+        return self._restore_labels(labels, kept), kept.blank(scores, 0)
+
+    def sample(
+        self, unary: Tensor, mask: Tensor | None = None, *, n: int, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """n independent draws from P(Y | X), (*batch, n, L), -100 where masked.
+
+        >>> ChainCRF(num_labels=3).sample(torch.randn(2, 5, 3), n=10).shape
+        torch.Size([2, 10, 5])
+        """
+        potentials, kept = self._prepare(unary, mask)
+        return self._restore_labels(chain.sample(*potentials, n=n, generator=generator), kept)
+
+    def entropy(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
+        """H(Y | X) in nats, (*batch,); 0 for a sequence without positions. Differentiable.
+
+        >>> ChainCRF(num_labels=3).entropy(torch.randn(2, 5, 3)).shape
+        torch.Size([2])
+        """
+        potentials, kept = self._prepare(unary, mask)
+        return kept.blank(chain.entropy(*potentials), 0)
+
+    def score(self, unary: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+        """F(Y | X) of these labels, (*batch,), after scaling; -inf if they break the constraints. Differentiable.
+
+        A label of -100 removes its position, as in `loss`. The score of a sequence without positions is 0.
+
+        >>> crf = ChainCRF(num_labels=3)
+        >>> unary = torch.randn(2, 5, 3)
+        >>> crf.score(unary, crf.decode(unary)).allclose(crf.top_k(unary, k=1)[1][:, 0])
+        True
+        """
+        unary, labels, kept = self._supervised(unary, labels, mask, enforce=False)
+        u, w, lengths = self._potentials(unary, kept)[0]
+        return kept.blank(chain.score(u, w, labels, lengths), 0)
 
     def potentials(self, unary: Tensor, mask: Tensor | None = None) -> Potentials:
         """The arguments for any function of `chain`, with scaling, boundaries, constraints and mask applied.
@@ -168,9 +231,11 @@ class ChainCRF(nn.Module):
         """
         self._check_shapes(unary, mask)
         kept = self._keep(unary, mask)
-        u, w, _ = self._balanced(kept.compact(unary), kept.lengths)
+        u, w, _ = self._balanced(kept.blank(kept.compact(unary), 1), kept.lengths)
         u, w = self.energy.norms(u, w, kept.lengths)()
-        return (u / w).mean()
+        if kept.empty is None:
+            return (u / w).mean()
+        return kept.blank(u / w, 0).sum() / (~kept.empty).sum().clamp(min=1)
 
     @torch.no_grad()
     def rebalance(self, batches: Iterable[Sequence[Tensor]], *, objective: str | Objective | None = None) -> Tensor:
@@ -187,16 +252,17 @@ class ChainCRF(nn.Module):
         method = searchable(self.scaling)
         asked = self._objective(objective)
         supervised = (self._supervised(*batch) for batch in batches)
-        seen, count = collect(supervised, method.subset, lambda part: part[2].lengths.numel(), "sequences")
+        seen, count = collect(supervised, method.subset, lambda part: part[2].number(), "sequences")
 
         def losses(alpha: Tensor) -> Tensor:
             total = torch.zeros_like(alpha)
             for unary, labels, kept in seen:
                 tried = leading(alpha, 1 + unary.ndim) * unary
-                potentials = self._assemble(tried, self.pairwise, kept.lengths.expand(tried.shape[:-2]))
-                gold = labels.expand(tried.shape[:-1])
-                each = self.energy.losses(asked, potentials.unary, potentials.pairwise, gold, potentials.lengths)
-                total = total + each.sum(tuple(range(1, unary.ndim - 1)))
+                repeated = kept.expand(tried.shape[:-2])
+                potentials = self._assemble(tried, self.pairwise, repeated)
+                expanded = labels.expand(tried.shape[:-1])
+                each = self.energy.losses(asked, potentials.unary, potentials.pairwise, expanded, potentials.lengths)
+                total = total + repeated.blank(each, 0).sum(tuple(range(1, unary.ndim - 1)))
             return total
 
         return method.choose(losses, count)
@@ -206,45 +272,6 @@ class ChainCRF(nn.Module):
         constrained = self._rules() is not None
         return f"{self.num_labels}, objective={name}, boundaries={self.start is not None}, constrained={constrained}"
 
-    def _constrain(self, constraints: Constraints | None) -> None:
-        m = self.num_labels
-        for name, size in (("transitions", (m, m)), ("start", (m,)), ("end", (m,))):
-            allowed = None if constraints is None else getattr(constraints, name)
-            if allowed is not None and (allowed.shape != size or allowed.dtype != torch.bool):
-                raise ValueError(
-                    f"constraints.{name} must be boolean of shape {size} for {m} labels, "
-                    f"got {allowed.dtype} of {tuple(allowed.shape)}"
-                )
-            self.register_buffer(f"allowed_{name}", None if allowed is None else allowed.clone())
-        self.label_names = () if constraints is None else constraints.labels
-
-    def _rules(self) -> Constraints | None:
-        """The constraints as they are now: on this device, and as loaded."""
-        if self.allowed_transitions is None or self.allowed_start is None or self.allowed_end is None:
-            return None
-        return Constraints(self.allowed_transitions, self.allowed_start, self.allowed_end, self.label_names)
-
-    def _prepare(self, unary: Tensor, mask: Tensor | None) -> tuple[Potentials, Kept]:
-        self._check_shapes(unary, mask)
-        kept = self._keep(unary, mask)
-        unary = kept.compact(unary)
-        if self.validate:
-            chain.check(unary, self.pairwise, lengths=kept.lengths)
-        return self._potentials(unary, kept.lengths)[0], kept
-
-    def _supervised(self, unary: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Kept]:
-        """Unary scores and labels, checked, and compacted to the positions that are on."""
-        self._check_shapes(unary, mask)
-        check_labels(unary, labels)
-        mask = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
-        kept = self._keep(unary, mask)
-        if self._checks(labels):
-            check_label_values(unary, labels, mask)
-        unary, labels = kept.compact(unary), kept.compact(labels)
-        if (rules := self._rules()) is not None and self._checks(labels):
-            diagnosis.check_gold(rules, labels, kept)
-        return unary, labels, kept
-
     def _objective(self, objective: str | Objective | None) -> Objective:
         """The objective asked for, or the layer's own."""
         found = objectives.named(self.objective if objective is None else objective)
@@ -252,51 +279,6 @@ class ChainCRF(nn.Module):
             raise ValueError("this objective cannot honour constraints (mean_field treats labels as independent)")
         return found
 
-    def _balanced(self, unary: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found = balance(self.energy, self.scaling, unary, self.pairwise, lengths)
-        return found.unary, found.pairwise, mean_penalty(found.penalty).to(unary.dtype)
-
-    def _potentials(self, unary: Tensor, lengths: Tensor) -> tuple[Potentials, Tensor]:
-        """The potentials of compacted unary scores, and the penalty of scaling."""
-        u, w, penalty = self._balanced(unary, lengths)
-        return self._assemble(u, w, lengths), penalty
-
-    def _assemble(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Potentials:
-        """Balanced scores, with boundary scores added and forbidden transitions at -inf."""
-        place = torch.arange(unary.shape[-2], device=unary.device)[:, None]
-        first, last = place == 0, place == lengths[..., None, None] - 1
-        if self.start is not None and self.end is not None:
-            unary = unary + first * self.start + last * self.end
-        rules = self._rules()
-        if rules is not None:
-            unary = unary.masked_fill((first & ~rules.start) | (last & ~rules.end), -torch.inf)
-            pairwise = pairwise.masked_fill(~rules.transitions, -torch.inf)
-        return Potentials(unary, pairwise, lengths)
-
-    def _check_shapes(self, unary: Tensor, mask: Tensor | None) -> None:
-        if isinstance(unary, Tensor) and unary.ndim and unary.shape[-1] != self.num_labels:
-            raise ValueError(
-                f"unary has shape {tuple(unary.shape)}, but the last size must be {self.num_labels} labels"
-            )
-        check_scores(unary, self.pairwise)
-        if mask is None:
-            return
-        if mask.is_floating_point():
-            raise TypeError(f"mask must be boolean, got {mask.dtype}")
-        if mask.shape != unary.shape[:-1]:
-            raise ValueError(
-                f"mask has shape {tuple(mask.shape)}, but unary {tuple(unary.shape)} needs {tuple(unary.shape[:-1])}"
-            )
-        check_device("mask", mask, unary)
-
-    def _keep(self, unary: Tensor, mask: Tensor | None) -> Kept:
-        if mask is None:
-            return Kept(None, whole(unary))
-        mask = mask != 0
-        if self._checks(mask):
-            diagnosis.check_kept(mask)
-        return keep(mask)
-
-    def _checks(self, x: Tensor) -> bool:
-        """Whether to check the values of x."""
-        return readable(x) if self.validate is None else self.validate
+    def _restore_labels(self, labels: Tensor, kept: Kept) -> Tensor:
+        """Labels (*batch, n, L) of compact chains, in place."""
+        return kept.restore(kept.blank(labels, IGNORE).mT).mT

@@ -5,6 +5,7 @@ s* = (b' W + ridge I)^-1 a U,      p_j = softmax(s*_j),      W = (11^T - I) (x) 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,8 @@ from ..gaussian.problem import Problem, check_finite, explain, same_dtype
 from ..gaussian.solving import check_solution, named
 from ..native.values import readable
 from ..scaling import Fixed, Scaling
-from ..scaling.method import positive
+from ..scaling.method import empty_like, positive
+from .checkpoints import add_scaling
 from .searching import collect, searchable
 
 
@@ -83,16 +85,34 @@ class GaussianCRF(nn.Module):
         self.num_labels, self.definite, self.validate = num_labels, definite, validate
         self.solver = named(method, tolerance, max_iterations)
         self.scaling = Fixed() if scaling is None else scaling
-        self.register_buffer("ridge", positive("ridge", ridge))
-        logit = torch.logit(torch.as_tensor(check_share(share), dtype=torch.get_default_dtype()))
+        with torch.device("cpu"):  # where values can be read, also if the default device is meta
+            logit = torch.logit(torch.as_tensor(check_share(share), dtype=torch.get_default_dtype())).detach()
+            ridge = positive("ridge", ridge).detach()
+        self._initial = {name: x.to("cpu", copy=True) for name, x in (("ridge", ridge), ("share_logit", logit))}
+        self.register_buffer("ridge", empty_like(ridge))
+        logit = empty_like(logit)
         if learn_share:
             self.share_logit = nn.Parameter(logit)
         else:
             self.register_buffer("share_logit", logit)
-        # The same pairs in every image and call, so that the same image always gets the same result.
-        fixed = torch.Generator().manual_seed(0)
-        draws = None if pairs is None else torch.rand(2, pairs, dtype=torch.float64, generator=fixed)
+        draws = None if pairs is None else torch.empty(2, pairs, dtype=torch.float64)
         self.register_buffer("draws", draws, persistent=False)
+        self._restore()
+
+    def reset_parameters(self) -> None:
+        """Set ridge, share and scaling to their initial values, as after construction on meta and `to_empty`."""
+        self._restore()
+        self.scaling.reset_parameters()
+
+    @torch.no_grad()
+    def _restore(self) -> None:
+        for name, value in self._initial.items():
+            getattr(self, name).copy_(value)
+        if self.draws is not None:
+            # The same pairs in every image and call, so that the same image always gets the same result.
+            fixed = torch.Generator("cpu").manual_seed(0)
+            pairs = self.draws.shape[-1]
+            self.draws.copy_(torch.rand(2, pairs, dtype=torch.float64, generator=fixed, device="cpu"))
 
     @property
     def share(self) -> Tensor:
@@ -173,8 +193,13 @@ class GaussianCRF(nn.Module):
         return method.choose(losses, count)
 
     def extra_repr(self) -> str:
-        share = f", share={self.share.tolist():.3g}" if self.share.ndim == 0 else ""
+        has_value = self.share.ndim == 0 and not self.share.is_meta
+        share = f", share={self.share.tolist():.3g}" if has_value else ""
         return f"{self.num_labels}, definite={self.definite}{share}, solver={type(self.solver).__name__}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        add_scaling(state_dict, prefix + "scaling.", self.scaling)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _checked(self, unary: Tensor, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         check_images(unary, embeddings, self.num_labels)

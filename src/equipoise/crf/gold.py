@@ -1,0 +1,94 @@
+"""Gold labels that break the constraints: an error, left out, or replaced by the nearest allowed labelling.
+
+nearest(Y) = argmin over allowed Y' of #{t : y'_t != y_t}, found by `chain.decode` on one-hot scores
+"""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from .. import chain
+from ..chain.checks import at, first
+from ..constraints import Constraints
+from ..masking import Kept
+
+POLICIES = ("raise", "warn", "repair")
+
+
+def enforce(policy: str, rules: Constraints, labels: Tensor, kept: Kept, reads: bool) -> tuple[Tensor, Kept]:
+    """Compacted labels (*batch, L), all in range, that obey the constraints, and the positions that still count.
+
+    Unless values may be read (`reads`), "raise" does nothing and "warn" leaves sequences out without a warning.
+    """
+    if policy == "raise" and not reads:
+        return labels, kept
+    wrong = violations(rules, labels, kept)  # (*batch, L)
+    broken = wrong.any(-1)
+    if reads:
+        index = first(wrong)
+        if index is None:
+            return labels, kept
+        if policy == "raise":
+            raise ValueError(explain(rules, labels, kept, index))
+        if policy == "warn":
+            warnings.warn(
+                f"{int(broken.sum())} of {broken.numel()} sequences are left out, because their labels break the "
+                f"constraints: {explain(rules, labels, kept, index)}",
+                stacklevel=4,
+            )
+    if policy == "warn":
+        return labels, kept.without(broken)
+    return torch.where(broken[..., None], nearest(rules, labels, kept.lengths), labels), kept
+
+
+def violations(rules: Constraints, labels: Tensor, kept: Kept) -> Tensor:
+    """Positions whose label may not follow the one before, come first or come last, (*batch, L)."""
+    place = torch.arange(labels.shape[-1], device=labels.device)
+    valid, last = place < kept.lengths[..., None], place == kept.lengths[..., None] - 1
+    labels = labels.masked_fill(~valid, 0).clamp(0, len(rules.start) - 1)
+    wrong = (~rules.start[labels] & (place == 0)) | (~rules.end[labels] & last)
+    after = ~rules.transitions[labels[..., :-1], labels[..., 1:]]
+    wrong = wrong | (torch.nn.functional.pad(after, (1, 0)) & valid)
+    return kept.blank(wrong, False)
+
+
+def explain(rules: Constraints, labels: Tensor, kept: Kept, index: tuple[int, ...]) -> str:
+    """One line on the violation at this index."""
+    found, place = rules.name(int(labels[index])), at("labels", kept.place(index))
+    if index[-1] > 0:
+        before = labels[(*index[:-1], index[-1] - 1)]
+        if not rules.transitions[before, labels[index]]:
+            return f"{place} is {found}, which may not follow {rules.name(int(before))}"
+    where = "last" if rules.start[labels[index]] or index[-1] > 0 else "first"
+    return f"{place} is {found}, which may not come {where}"
+
+
+def nearest(rules: Constraints, labels: Tensor, lengths: Tensor) -> Tensor:
+    """The allowed labelling with the smallest Hamming distance, (*batch, L); the labels themselves if there is none.
+
+    Among those, one that keeps the types of the labels: an illegal I-NP becomes B-NP.
+
+    >>> from equipoise.constraints import from_labels
+    >>> nearest(from_labels(["O", "B-X", "I-X", "B-Y", "I-Y"], "BIO"), torch.tensor([0, 4, 4]), torch.tensor(3))
+    tensor([0, 3, 4])
+    """
+    m, length = len(rules.start), labels.shape[-1]
+    place = torch.arange(length, device=labels.device)
+    labels_in_range = labels.clamp(0, m - 1)
+    same = torch.nn.functional.one_hot(labels_in_range, m).double()
+    unary = same + _same_type(rules, labels)[labels_in_range] / (2 * length)  # less than 1 in total
+    first_place, last_place = place[:, None] == 0, place[:, None] == lengths[..., None, None] - 1
+    unary = unary.masked_fill((first_place & ~rules.start) | (last_place & ~rules.end), -torch.inf)
+    pairwise = torch.zeros(m, m, dtype=torch.float64, device=labels.device).masked_fill(~rules.transitions, -torch.inf)
+    found, _ = chain.decode(unary, pairwise, lengths)
+    return torch.where(found < 0, labels, found)
+
+
+def _same_type(rules: Constraints, labels: Tensor) -> Tensor:
+    """Whether two labels differ and have the same type, (M, M), as float64; 0 if labels have no names."""
+    kinds = [None if name == "O" else name.partition("-")[2] for name in rules.labels]
+    if not kinds:
+        return torch.zeros(len(rules.start), len(rules.start), dtype=torch.float64, device=labels.device)
+    same = [[float(a is not None and a == b and i != j) for j, b in enumerate(kinds)] for i, a in enumerate(kinds)]
+    return torch.tensor(same, dtype=torch.float64, device=labels.device)

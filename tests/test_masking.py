@@ -1,0 +1,86 @@
+"""Masks of any pattern: compaction against Python lists, and sequences that keep nothing."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from equipoise.masking import keep
+
+MASKS = st.integers(1, 6).flatmap(
+    lambda length: st.lists(st.lists(st.booleans(), min_size=length, max_size=length), min_size=1, max_size=4)
+)
+
+
+@given(rows=MASKS)
+def test_kept_positions_move_to_the_front_in_order(rows: list[list[bool]]) -> None:
+    mask = torch.tensor(rows)
+    kept = keep(mask)
+    values = torch.arange(mask.numel()).reshape(mask.shape)
+    compact = kept.compact(values)
+    for row, on, got, n in zip(values.tolist(), rows, compact.tolist(), kept.lengths.tolist(), strict=True):
+        wanted = [x for x, is_on in zip(row, on, strict=True) if is_on]
+        assert n == max(len(wanted), 1)
+        assert got[: len(wanted)] == wanted
+        assert sorted(got) == row
+    assert torch.equal(kept.restore(compact), values)
+    empty = torch.zeros(len(rows), dtype=torch.bool) if kept.empty is None else kept.empty
+    assert empty.tolist() == [not any(on) for on in rows]
+    for b, on in enumerate(rows):
+        for k, t in enumerate(t for t, is_on in enumerate(on) if is_on):
+            assert kept.place((b, k)) == (b, t)
+
+
+@given(rows=MASKS, trailing=st.sampled_from([(), (2,), (3, 2)]))
+def test_trailing_dimensions_and_gradients(rows: list[list[bool]], trailing: tuple[int, ...]) -> None:
+    mask = torch.tensor(rows)
+    kept = keep(mask)
+    x = torch.randn(*mask.shape, *trailing, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn_like(x)
+    (got,) = torch.autograd.grad((kept.compact(x) * weight).sum(), x)
+    assert torch.equal(got, kept.restore(weight))
+    assert torch.equal(kept.restore(kept.compact(x)), x)
+
+
+@given(rows=MASKS)
+def test_values_that_cannot_be_read_give_the_same_result(rows: list[list[bool]]) -> None:
+    """Under vmap no value can be read, so padding at the end is not recognised."""
+    mask = torch.tensor(rows)
+    values = torch.arange(mask.numel()).reshape(mask.shape)
+
+    def both(mask: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        kept = keep(mask)
+        return kept.compact(values), kept.lengths
+
+    compact, lengths = torch.func.vmap(both)(mask, values)
+    kept = keep(mask)
+    assert torch.equal(lengths, kept.lengths)
+    assert torch.equal(compact, kept.compact(values))
+
+
+def test_any_number_of_leading_dimensions() -> None:
+    mask = torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(0)) < 0.5
+    values = torch.randn(2, 3, 5, 4)
+    kept, flat = keep(mask), keep(mask.flatten(0, 1))
+    assert torch.equal(kept.compact(values).flatten(0, 1), flat.compact(values.flatten(0, 1)))
+    one = keep(mask[0, 0])
+    assert torch.equal(one.compact(values[0, 0]), kept.compact(values)[0, 0])
+
+
+def test_padding_at_the_end_moves_nothing() -> None:
+    kept = keep(torch.arange(4) < torch.tensor([[4], [2], [0]]))
+    assert kept.target is None
+    assert kept.lengths.tolist() == [4, 2, 1]
+    assert kept.empty is not None
+    assert kept.empty.tolist() == [False, False, True]
+    assert kept.number() == 2
+
+
+@pytest.mark.parametrize("value", [0, -100])
+def test_blank_replaces_empty_sequences(value: int) -> None:
+    kept = keep(torch.tensor([[True, False], [False, False]]))
+    assert kept.blank(torch.ones(2, 2, dtype=torch.int64), value).tolist() == [[1, 1], [value, value]]
+    without = kept.without(torch.tensor([True, False]))
+    assert without.blank(torch.ones(2), value).tolist() == [value, value]
+    assert without.number() == 0
