@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from equipoise.compat.torchcrf import CRF
+from equipoise import constraints
+from equipoise.compat.torchcrf import CRF, to_chain_crf
 
 pytestmark = pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor")  # from pytorch-crf
 
@@ -336,3 +337,40 @@ def test_on_a_gpu_only_the_mask_check_waits_for_the_device(masked: bool, monkeyp
     for x, y in zip([log_p, *gradients], expected.values(), strict=True):
         torch.testing.assert_close(x.detach().cpu(), y, rtol=1e-4, atol=1e-6)
     assert on_gpu.decode(*batch[::2]) == crf.decode(emissions, mask)
+
+
+@given(case=cases())
+def test_a_converted_layer_has_the_same_scores(case: tuple[Modules, Batch]) -> None:
+    (ours, oracle), (emissions, tags, mask) = case
+    unary, labels, on = (x if x is None or ours.batch_first else x.transpose(0, 1) for x in (emissions, tags, mask))
+    for source in (oracle, ours, oracle.state_dict(), ours.state_dict()):
+        crf = to_chain_crf(source)
+        assert crf.pairwise.dtype == torch.float64
+        want = -oracle(emissions, tags, mask, reduction="none")
+        torch.testing.assert_close(crf.loss(unary, labels, on, reduction="none"), want, rtol=1e-9, atol=1e-9)
+        token_mean = -oracle(emissions, tags, mask, reduction="token_mean")
+        torch.testing.assert_close(crf.loss(unary, labels, on, reduction="token_mean"), token_mean)
+        decoded = [[y for y in row if y >= 0] for row in crf.decode(unary, on).tolist()]
+        scores = crf.score(unary, crf.decode(unary, on), on).detach()
+        rows = zip(decoded, oracle.decode(emissions, mask), unary.double(), scores, strict=True)
+        for got, path, u, score in rows:  # ties may be broken in another way
+            assert len(got) == len(path)
+            assert path_score(ours, u[: len(path)], path) == pytest.approx(float(score), rel=1e-9, abs=1e-9)
+
+
+def test_convert_the_checkpoint_of_a_whole_model() -> None:
+    model = torch.nn.ModuleDict({"net": torch.nn.Linear(4, 3), "tagger": torch.nn.ModuleDict({"crf": CRF(3)})})
+    rules = constraints.from_labels(["O", "B", "I"], "BIO")
+    crf = to_chain_crf(model.state_dict(), constraints=rules, objective="marginal")
+    assert torch.equal(crf.pairwise, model["tagger"]["crf"].transitions)
+    assert crf.start is not None
+    assert torch.equal(crf.start, model["tagger"]["crf"].start_transitions)
+    assert crf.constraints is not None
+    crf.pairwise.detach().zero_()
+    assert bool(model["tagger"]["crf"].transitions.any())  # the scores were copied
+
+
+@pytest.mark.parametrize("source", [{}, torch.nn.Linear(2, 2), torch.nn.ModuleList([CRF(2), CRF(2)])])
+def test_convert_needs_one_layer(source) -> None:
+    with pytest.raises(ValueError, match="must have one layer with start_transitions, end_transitions, transitions"):
+        to_chain_crf(source)

@@ -11,13 +11,19 @@ position.
 Other differences: tags where the mask is off are not read and may be -100; a negative tag where the mask is on raises
 IndexError; tags forbidden by -inf have log likelihood -inf and gradient 0; half precision is computed and returned in
 float32.
+
+`to_chain_crf` turns a layer or checkpoint of either library into a `ChainCRF` with the same scores.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import chain, objectives
 from ..chain.checks import at, first
+from ..crf import ChainCRF
 from ..masking import Kept, keep
 from ..native.values import readable
 
@@ -126,6 +132,35 @@ class CRF(nn.Module):
             if index is not None:
                 found, most = int(tags[index]), self.num_tags - 1
                 raise IndexError(f"{at('tags', index)} is {found}, but must be from 0 to {most}")
+
+
+def to_chain_crf(source: nn.Module | Mapping[str, Tensor], **options: Any) -> ChainCRF:
+    """A `ChainCRF(boundaries=True)` with the scores of a `CRF` of pytorch-crf or of this module, or of its state dict.
+
+    A state dict of a whole model will do if it has one such layer. Its `loss` is the negative mean log likelihood. It
+    is always batch first. `options` are further arguments of `ChainCRF`, such as `constraints`.
+
+    >>> crf = CRF(num_tags=3, batch_first=True)
+    >>> emissions, tags = torch.randn(2, 5, 3), torch.randint(3, (2, 5))
+    >>> to_chain_crf(crf).loss(emissions, tags).allclose(-crf(emissions, tags, reduction="mean"))
+    True
+    """
+    state = source.state_dict() if isinstance(source, nn.Module) else source
+    found = [key.removesuffix(SCORES["start"]) for key in state if key.endswith(SCORES["start"])]
+    prefixes = [prefix for prefix in found if all(prefix + name in state for name in SCORES.values())]
+    if len(prefixes) != 1:
+        names = ", ".join(SCORES.values())
+        raise ValueError(f"the state dict must have one layer with {names}, got {len(prefixes)} in {list(state)}")
+    scores = {name: state[prefixes[0] + key] for name, key in SCORES.items()}
+    crf = ChainCRF(len(scores["start"]), boundaries=True, **options).to(scores["pairwise"])
+    with torch.no_grad():
+        for name, value in scores.items():
+            getattr(crf, name).copy_(value)
+    return crf
+
+
+SCORES = {"start": "start_transitions", "end": "end_transitions", "pairwise": "transitions"}
+"""The parameters of `ChainCRF`, and their names in pytorch-crf."""
 
 
 def _check_shape(name: str, x: Tensor, emissions: Tensor) -> None:
