@@ -158,6 +158,21 @@ def test_the_loss_explains_bad_values() -> None:
         crf.loss(torch.zeros(2, 4, 3), labels)
 
 
+@pytest.mark.parametrize(
+    "method", [scaling.Fixed, scaling.Offline, scaling.Learned, scaling.Regularized], ids=lambda x: x.__name__
+)
+def test_nan_in_padding_does_not_reach_loss_or_gradient(method) -> None:
+    unary, labels = example()
+    mask = torch.arange(5) < torch.tensor([[5], [3], [1]])
+    results = []
+    for padding in (0.0, torch.nan):
+        crf = ChainCRF(4, method(), generator=seeded())
+        scores = unary.masked_fill(~mask[..., None], padding).requires_grad_()
+        loss = crf.loss(scores, labels, mask)
+        results.append((loss, *torch.autograd.grad(loss, (scores, *crf.parameters()))))
+    torch.testing.assert_close(*results)
+
+
 def test_validate_checks_scores_in_decoding() -> None:
     unary = torch.zeros(2, 4, 3)
     unary[0, 1, 2] = torch.nan

@@ -139,8 +139,9 @@ def multiply(factor: Tensor, x: Tensor) -> Tensor:
     factor = leading(factor, x.ndim)
     if not factor.requires_grad:
         return factor * x
-    forbidden = x == -torch.inf  # stays -inf, and 0 * -inf must not reach the gradient of the factor
-    return (factor * x.masked_fill(forbidden, 0)).masked_fill(forbidden, -torch.inf)
+    # -inf forbids a label, and padding may be NaN: both stay, and 0 * -inf must not reach the gradient of the factor.
+    infinite = ~x.isfinite()
+    return torch.where(infinite, x.detach(), factor * x.masked_fill(infinite, 0))
 
 
 def leading(x: Tensor, ndim: int) -> Tensor:
