@@ -9,7 +9,8 @@
 `marginal` is the cross-entropy of exact marginals, `margin` the structured SVM, `mean_field` the cross-entropy of
 mean-field marginals; `unary` is the first stage of stage training. Arguments are those of `equipoise.chain`; positions
 beyond the length do not count. A labelling that the scores forbid (-inf) has an infinite loss, except under `marginal`
-and `mean_field` if each of its labels is possible by itself.
+and `mean_field` if each of its labels is possible by itself. A sequence with a score of NaN or +inf within its length
+has a loss of NaN and NaN gradients, also where its labels are forbidden; the other sequences are not affected.
 
 `OBJECTIVES` has all of them by name. `ChainCRF` also takes an `Objective` of your own.
 """
@@ -69,11 +70,12 @@ def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | No
     cost = (wrong & valid[..., None]) / length[..., None, None].to(chain.unary.dtype)
     augmented = chain._replace(unary=chain.unary + cost)
     ready, backend = backends.choose(augmented.detach())
-    worst, _ = backends.load(backend).decode(*ready)
+    worst, best = backends.load(backend).decode(*ready)
+    nan_or_one = torch.ones_like(best).masked_fill(best.isnan(), torch.nan)  # a factor, so that it reaches the gradient
     # Term by term, so that equal terms cancel exactly. And Y' = Y scores exactly 0, hence the relu.
     gold = torch.cat(score_terms(*chain, labels), -1)
     rise = torch.cat(score_terms(*augmented, worst.clamp(min=0)), -1) - gold
-    return torch.where((gold == -torch.inf).any(-1), torch.inf, torch.relu(rise.sum(-1)))
+    return torch.where((gold == -torch.inf).any(-1), torch.inf * nan_or_one, torch.relu(rise.sum(-1) * nan_or_one))
 
 
 def mean_field(
@@ -106,20 +108,26 @@ def unary(unary: Tensor, pairwise: Tensor | None, labels: Tensor, lengths: Tenso
     '2.0000'
     """
     chain = problem(unary, unary.new_zeros((unary.shape[-1],) * 2), lengths, labels)
-    return mean_loss(chain.unary.log_softmax(-1), chain.lengths, labels)
+    return mean_loss(chain.clean().unary.log_softmax(-1), chain.lengths, labels)
 
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(unary, pairwise, labels, lengths) -> one loss per sequence, (*batch,)."""
 
 Rule = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""(unary, pairwise, lengths) -> labels, (*batch, L), -100 beyond the length."""
+"""(unary, pairwise, lengths) -> labels, (*batch, L), -100 beyond the length and if a score is NaN or +inf."""
 
 
 def _by_position(log_p: Tensor, lengths: Tensor | None) -> Tensor:
-    """The most probable label of each position."""
-    labels = log_p.argmax(-1)
+    """The most probable label of each position; -100 if log_p is NaN, which it is at all positions or at none."""
+    labels = log_p.argmax(-1).masked_fill(log_p.select(-1, 0).narrow(-1, 0, 1).isnan(), IGNORE)
     return labels if lengths is None else torch.where(positions(log_p, lengths), labels, IGNORE)
+
+
+def _by_unary(unary: Tensor, lengths: Tensor | None) -> Tensor:
+    exists = True if lengths is None else positions(unary, lengths)
+    invalid = (~(unary < torch.inf).all(-1) & exists).any(-1)
+    return _by_position(unary.masked_fill(invalid[..., None, None], torch.nan), lengths)
 
 
 def _by_mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Tensor:
@@ -133,7 +141,7 @@ RULES: dict[str, Rule] = {
         inference.log_marginals(unary, pairwise, lengths), lengths
     ),
     "mean_field": _by_mean_field,
-    "unary": lambda unary, pairwise, lengths: _by_position(unary, lengths),
+    "unary": lambda unary, pairwise, lengths: _by_unary(unary, lengths),
 }
 """How a model predicts: the labelling with the highest score, or the best label of each position."""
 

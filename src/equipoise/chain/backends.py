@@ -85,8 +85,8 @@ if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
 def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     """The chain prepared for a backend, and the backend's name.
 
-    Kernels do not read beyond a length; plain torch does, so unary is set to 0 there. Values of lengths and labels are
-    checked here or by the kernel.
+    Kernels do not read beyond a length; plain torch does, so scores are set to 0 there. Values of lengths and labels
+    are checked here or by the kernel.
     """
     unary, pairwise, _ = chain
     if "gpu" in BACKENDS and gpu.supports(unary, pairwise):
@@ -95,7 +95,7 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     if values_readable and library(unary.dtype) is not None:
         return chain, "cpu"
     check_values(chain, labels)
-    chain = chain.clean()
+    chain = chain.clean().clean_edges()
     return chain, "exponential" if values_readable and exponential.fits(chain.unary, pairwise) else "reference"
 
 

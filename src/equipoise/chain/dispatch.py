@@ -54,7 +54,7 @@ def edge_marginals(chain: Problem) -> Tensor:
 
 def entropy(chain: Problem) -> Tensor:
     """H(Y | X), (*batch,)."""
-    return apply(Entropy, *chain.clean().spread())
+    return apply(Entropy, *chain.clean().clean_edges().spread())
 
 
 def _recorded(chain: Problem) -> bool:

@@ -9,7 +9,9 @@ Shapes, the same in every function:
     lengths   (*batch,), from 1 to L; all L if not given
     labels    (*batch, L); values beyond the length are not read
 
-A score of -inf forbids a label or a transition. float16 and bfloat16 are computed, and returned, in float32.
+A score of -inf forbids a label or a transition. A sequence with a score of NaN or +inf within its length has NaN for
+every value and -100 for every label; other sequences are not affected. (`score` reads only the scores of its labels.)
+`check` raises instead. float16 and bfloat16 are computed, and returned, in float32.
 """
 
 import torch
@@ -17,7 +19,7 @@ from torch import Tensor
 
 from . import backends, decoding, dispatch, meanfield, scoring
 from .checks import given, problem
-from .problem import spread
+from .problem import IGNORE, spread
 
 
 def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -78,8 +80,7 @@ def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> T
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The labelling with the highest score (MAP), (*batch, L), -100 beyond the length, and its score, (*batch,).
 
-    The score is differentiable. If every labelling is forbidden, all labels are -100 and the score is -inf. If scores
-    are NaN, labels are -100 or the best labels among the others.
+    The score is differentiable. If every labelling is forbidden, all labels are -100 and the score is -inf.
 
     >>> unary = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> labels, best = decode(unary, torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor(2))
@@ -92,7 +93,8 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     ready = ready if backends.direct(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)
     if recorded:
-        best = decoding.score_found(chain.spread(), labels[..., None, :])[..., 0]
+        rescored = decoding.score_found(chain.spread(), labels[..., None, :])[..., 0]
+        best = torch.where(best.isnan(), best, rescored)
     return labels, best
 
 
@@ -109,8 +111,9 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: 
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     chain = problem(unary, pairwise, lengths)
-    labels = decoding.top_k(*chain.clean().detach(), k)
-    return labels, decoding.score_found(chain, labels)
+    invalid = chain.invalid[..., None]
+    labels = decoding.top_k(*chain.clean().detach(), k).masked_fill(invalid[..., None], IGNORE)
+    return labels, decoding.score_found(chain, labels).masked_fill(invalid, torch.nan)
 
 
 def sample(

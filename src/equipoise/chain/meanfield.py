@@ -13,14 +13,14 @@ states.
 
 A forbidden transition (-inf) rules a label out as soon as a neighbour gives any probability to a label that may not
 stand next to it. If all labels of a position are ruled out, its q does not change. This follows from the bound and is
-strict: with hard constraints use exact marginals.
+strict: with hard constraints use exact marginals. A sequence with a score of NaN or +inf has log q = NaN.
 """
 
 import torch
 from torch import Tensor
 
-from .problem import positions
-from .reference import finite, normalize
+from .problem import Problem, positions
+from .reference import normalize
 
 
 def mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int, schedule: str) -> Tensor:
@@ -33,7 +33,7 @@ def mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int
         for turn in turns:
             new, total = normalize(unary + _expected_pairwise(log_q.exp() * exists, pairwise))
             log_q = torch.where(turn & (total > -torch.inf)[..., None], new, log_q)
-    return log_q.masked_fill(~exists, 0)
+    return (log_q * _nan_or_one(unary, pairwise, lengths)[..., None, None]).masked_fill(~exists, 0)
 
 
 def bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
@@ -41,7 +41,13 @@ def bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Te
     q = log_q.exp() * positions(unary, lengths)[..., None]
     right = _neighbours(q, pairwise)[0]
     terms = unary + right - log_q
-    return torch.where(q > 0, q * terms, 0).sum((-2, -1))
+    return torch.where(q != 0, q * terms, 0).sum((-2, -1)) * _nan_or_one(unary, pairwise, lengths)
+
+
+def _nan_or_one(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    """NaN for sequences with a score of NaN or +inf, else 1, (*batch,): as a factor, it also reaches the gradient."""
+    invalid = Problem(unary, pairwise, lengths).invalid
+    return unary.new_ones(invalid.shape).masked_fill(invalid, torch.nan)
 
 
 def _expected_pairwise(q: Tensor, pairwise: Tensor) -> Tensor:
@@ -51,7 +57,7 @@ def _expected_pairwise(q: Tensor, pairwise: Tensor) -> Tensor:
 
 
 def _neighbours(q: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-    """E_{q_{t+1}} W(y, .) and E_{q_{t-1}} W(., y), where 0 * -inf is 0."""
+    """E_{q_{t+1}} W(y, .) and E_{q_{t-1}} W(., y), where 0 * -inf is 0, and NaN or +inf counts as 0."""
     none = torch.zeros_like(q[..., :1, :])
     after, before = q[..., 1:, None, :], q[..., :-1, :, None]
 
@@ -63,6 +69,6 @@ def _neighbours(q: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
         return torch.cat([right, none], -2), torch.cat([none, left], -2)
 
     forbidden = pairwise == -torch.inf
-    means, clashes = expect(finite(pairwise)), expect(forbidden.to(q.dtype))
+    means, clashes = expect(torch.where(pairwise.isfinite(), pairwise, 0)), expect(forbidden.to(q.dtype))
     right, left = (m.masked_fill(c > 0, -torch.inf) for m, c in zip(means, clashes, strict=True))
     return right, left

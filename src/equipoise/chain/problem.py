@@ -26,9 +26,26 @@ class Problem(NamedTuple):
         """Which positions exist, (*batch, L)."""
         return positions(self.unary, self.lengths)
 
+    @property
+    def invalid(self) -> Tensor:
+        """Which sequences have a score of NaN or +inf, (*batch,); pairwise must be spread."""
+        valid = self.valid
+        nodes = ~(self.unary < torch.inf).all(-1) & valid
+        edges = ~(self.pairwise < torch.inf).flatten(-2).all(-1) & valid[..., 1:]
+        return nodes.any(-1) | edges.any(-1)
+
     def clean(self) -> "Problem":
         """Set unary to 0 beyond the length, so that NaN there reaches neither a value nor a gradient."""
         return self._replace(unary=self.unary.masked_fill(~self.valid[..., None], 0))
+
+    def clean_edges(self) -> "Problem":
+        """Set the matrices of edges that no sequence has to 0, if there is one matrix per edge."""
+        unary, pairwise, used = self.unary, self.pairwise, self.valid[..., 1:]
+        if pairwise.ndim <= unary.ndim or pairwise.shape[-3] == 1:
+            return self
+        for d, (own, size) in enumerate(zip(pairwise.shape[:-3], used.shape, strict=False)):
+            used = used.any(d, keepdim=True) if own < size else used  # several sequences share the matrix
+        return self._replace(pairwise=pairwise.masked_fill(~used[..., None, None], 0))
 
     def spread(self) -> "Problem":
         return self._replace(pairwise=spread(self.pairwise, self.unary))

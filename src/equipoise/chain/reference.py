@@ -17,7 +17,8 @@ stochastic matrices, so no step can overflow or lose digits. Memory is (*batch, 
 
 All functions take the fields of a `Problem`. The functions of `backends.Backend` are the interface of a backend; the
 format of alpha and beta depends on the backend. A label or transition scored -inf has probability 0. A sequence without
-any allowed labelling has log Z = -inf, log p = -inf everywhere and gradients 0.
+any allowed labelling has log Z = -inf, log p = -inf everywhere and gradients 0. A sequence with a score of NaN or +inf
+has NaN everywhere, and no labels.
 """
 
 from typing import NamedTuple
@@ -96,7 +97,7 @@ def marginals(
     gold = None if labels is None else one_hot(labels, unary, lengths)
     edges = EdgeSum(pairwise)
     for t in range(unary.shape[-2] - 1):
-        kernel = log_step_right(unary, pairwise, beta, t).exp() * exists[..., t + 1, None, None]
+        kernel = log_step_right(unary, pairwise, beta, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
         edges.add(t, nodes[..., t, :, None] * kernel)
         if gold is not None:
             edges.add(t, -weight[..., None, None] * gold[..., t, :, None] * gold[..., t + 1, None, :])
@@ -110,7 +111,8 @@ def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, known: Messages) -
     total = -_expect(p[..., 0, :], known.log_p[..., 0, :])
     for t in range(unary.shape[-2] - 1):
         kernel = log_step_right(unary, pairwise, known.beta, t)
-        total = total - _expect(p[..., t, :], _expect(kernel.exp(), kernel)) * exists[..., t + 1]
+        step = _expect(p[..., t, :], _expect(kernel.exp(), kernel))
+        total = total - step.masked_fill(~exists[..., t + 1], 0)
     return total
 
 
@@ -141,7 +143,7 @@ def transport(
     expected = torch.zeros_like(weight)
     rights, lefts, leaving = [nodes[..., 0, :]], [nodes[..., last, :]], []
     for t in range(last):
-        kernel = log_step_right(unary, pairwise, known.beta, t).exp() * exists[..., t + 1, None, None]
+        kernel = log_step_right(unary, pairwise, known.beta, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
         carried = rights[-1][..., :, None] * kernel
         if edges is not None:
             xi = p[..., t, :, None] * kernel
@@ -154,13 +156,13 @@ def transport(
         gradient.add(t, carried)
         rights.append(carried.sum(-2) + nodes[..., t + 1, :])
     for t in range(last - 1, -1, -1):
-        kernel = log_step_left(pairwise, known.alpha, t).exp() * exists[..., t + 1, None, None]
+        kernel = log_step_left(pairwise, known.alpha, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
         carried = kernel * lefts[-1][..., None, :]
         gradient.add(t, carried)
         arrived = carried.sum(-1) + nodes[..., t, :]
         lefts.append(arrived if edges is None else arrived + leaving[t])
     moved = torch.stack(rights, -2) + torch.stack(lefts[::-1], -2) - nodes
-    return moved, gradient.total(), expected
+    return moved.masked_fill(~exists[..., None], 0), gradient.total(), expected
 
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
@@ -213,7 +215,7 @@ def logsumexp(x: Tensor, dim: int) -> Tensor:
     """torch.logsumexp, but if all inputs are -inf the gradient is 0, not NaN."""
     peak = finite(x.amax(dim, keepdim=True).detach())
     total = (x - peak).exp().sum(dim)
-    some = total > 0
+    some = total != 0  # also if it is NaN
     return torch.where(some, torch.where(some, total, 1).log() + peak.squeeze(dim), -torch.inf)
 
 
@@ -236,6 +238,8 @@ def _expect(p: Tensor, values: Tensor) -> Tensor:
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """argmax_Y F(Y | X), (*batch, L), and its score, (*batch,); -100 beyond the length and if no labelling is allowed.
 
+    If a score is NaN or +inf, the labels are -100 and the score is NaN.
+
     Max-sum:  delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j),  minus its maximum, so that it does not grow.
     """
     delta = unary[..., 0, :]
@@ -251,6 +255,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
     for pointer in reversed(pointers):
         path.append(pointer.gather(-1, path[-1][..., None])[..., 0])
     labels = torch.stack(path[::-1], -1)
-    total = score(unary, pairwise, lengths, labels)
+    invalid = ~(delta.amax(-1) < torch.inf)  # delta is NaN from such a score on
+    total = score(unary, pairwise, lengths, labels).masked_fill(invalid, torch.nan)
     found = positions(unary, lengths) & (total > -torch.inf)[..., None]
     return torch.where(found, labels, IGNORE), total

@@ -25,6 +25,11 @@ def readable(*tensors: Tensor) -> bool:
     return True
 
 
+def resolved(x: Tensor) -> Tensor:
+    """x without a pending negation (as in `z.conj().imag`), which code that reads memory would miss."""
+    return x.resolve_neg() if x.is_neg() else x
+
+
 def opaque(x: Tensor) -> bool:
     """Whether x is a batch of gradients in a backward pass, whose batch dimension is hidden from operators."""
     return not _has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)

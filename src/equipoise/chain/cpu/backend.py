@@ -6,7 +6,7 @@ order in which they are summed depends on the number of threads, so results do n
 
 pairwise may be spread or not; its gradient has the same shape. alpha and beta are the messages d and b of `chain.c`,
 (*batch, L, width), where `transport` needs them, and otherwise empty, (*batch, 0). The loops in C also find lengths and
-labels that are out of range.
+labels that are out of range, and sequences with a score of NaN or +inf: all their results are NaN, their labels -100.
 """
 
 import math
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...native.values import readable
+from ...native.values import readable, resolved
 from ..checks import check_values
 from ..problem import Problem
 from ..reference import Messages
@@ -87,7 +87,7 @@ def cross_entropy_gradient(
 def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor] | None:
     """Multiply both by the weight, (*batch,), in place, if all weights are equal; else return None."""
     expanded = not any(weight.stride())  # as autograd expands the weight of a sum
-    weight = weight if expanded else weight.contiguous()
+    weight = resolved(weight) if expanded else resolved(weight).contiguous()
     count = min(1, weight.numel()) if expanded else weight.numel()
     function = getattr(library(weight.dtype), "scale")  # noqa: B009  the library exists, or this is never called
     for x in (nodes, gradient):
@@ -178,7 +178,7 @@ def _run(
         *(weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights),
         *(value, log_p, alpha, beta, nodes, gradient, expected, path),
     )
-    arrays = [x if x is None else x.contiguous() for x in fields]  # also keeps copies alive during the call
+    arrays = [x if x is None else resolved(x).contiguous() for x in fields]  # also keeps copies alive during the call
     packed = PACK(
         *shape.integers,
         torch.get_num_threads() if shape.work * PASSES.get(name, 2) >= MIN_THREADED_WORK else 1,

@@ -176,10 +176,26 @@ static void decode_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
         if (t < s->n - 1 && s->edges > 1) EACH(i, m) s->row[i] = s->pairwise[(t * m + i) * m + path[t + 1]];
         if (t < s->n - 1) peak = add_and_max(delta, s->edges > 1 ? s->row : s->left + path[t + 1] * width, width);
         int64_t place = index_of(delta, width, peak);
-        path[t] = place < m ? place : m - 1; /* if all are NaN */
+        path[t] = place < m ? place : m - 1; /* scores may overflow */
     }
     q->value[b] = score_of(s, unary, path);
-    for (int64_t t = q->value[b] > -INFINITY ? s->n : 0; t < q->length; t++) path[t] = IGNORE; /* NaN > -inf is false */
+    for (int64_t t = q->value[b] > -INFINITY ? s->n : 0; t < q->length; t++) path[t] = IGNORE;
+}
+
+/* The result of a sequence with an invalid score, instead of a routine: NaN for every number, IGNORE for every label. */
+static void fail_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
+    int64_t at = b * q->length, m = s->m, width = s->width, rest = (q->length - s->n) * m;
+    bool reads_messages = q->node_weights; /* `transport` reads log_p, alpha and beta; the others write them */
+    if (q->value) q->value[b] = NAN;
+    if (q->expected) q->expected[b] = NAN;
+    if (q->log_p && !reads_messages) {
+        fill(q->log_p + at * m, s->n * m, NAN), fill(q->log_p + (at + s->n) * m, rest, 0);
+        if (q->alpha) fill(q->alpha + at * width, s->n * width, NAN);
+        if (q->beta) fill(q->beta + at * width, s->n * width, NAN);
+    }
+    if (q->nodes) fill(q->nodes + at * m, s->n * m, NAN), fill(q->nodes + (at + s->n) * m, rest, 0);
+    if (gradient) fill(gradient, (s->edges == 1 ? s->n > 1 : s->n - 1) * m * m, NAN);
+    if (q->path) EACH(t, q->length) q->path[at + t] = IGNORE;
 }
 
 /* ---- all sequences of a batch ---- */
@@ -224,12 +240,20 @@ static bool in_range(const Batch *q, int64_t b) {
 enum { NO_MEMORY = 1, OUT_OF_RANGE = 2 }; /* error codes; 0 is success */
 
 static int run_chunk(Chain *s, const Batch *q, int64_t k, REAL *gradient, Load *load, Routine *routine) {
+    bool invalid_matrix = false;
     for (int64_t i = q->starts[k]; i < q->starts[k + 1]; i++) {
-        int64_t b = q->order[i];
+        int64_t b = q->order[i], size = s->m * s->m;
         if (!in_range(q, b)) return OUT_OF_RANGE;
         s->n = q->lengths[b];
-        if (i == q->starts[k] || s->edges != 1) load(s);
-        routine(s, q, b, gradient);
+        if (i == q->starts[k] || s->edges != 1) {
+            load(s);
+            invalid_matrix = has_invalid(s->pairwise, s->edges == 1 ? size : (s->n - 1) * size);
+        }
+        bool invalid = (invalid_matrix && s->n > 1) || has_invalid(q->unary + b * q->length * s->m, s->n * s->m);
+        if (invalid)
+            fail_one(s, q, b, gradient);
+        else
+            routine(s, q, b, gradient);
     }
     add_pending(s, gradient);
     return 0;

@@ -76,6 +76,15 @@ static REAL minimum_above(const REAL *x, int64_t n, REAL limit) {
     return lowest;
 }
 
+/* Whether x has a NaN or +inf, which are no valid scores. The functions here lose NaN: `exponential` may turn it into a
+   number, and a maximum ignores it. */
+static bool has_invalid(const REAL *x, int64_t n) {
+    INTEGER found = 0;
+#pragma omp simd reduction(| : found)
+    EACH(j, n) found |= !(x[j] < (REAL)INFINITY);
+    return found;
+}
+
 /* The first index of `value` in x, or n - 1 if it is absent. */
 static int64_t index_of(const REAL *x, int64_t n, REAL value) {
     ASSUME_PADDED(n);

@@ -54,6 +54,7 @@ static void carry_mass(
 static bool factors_out(const Chain *s) { return s->edges == 1 && !s->log_domain; }
 
 static void add_edge_sums(Chain *s, const REAL *from, const REAL *to) {
+    if (s->n == 1) return; /* no edges, and E may be NaN */
     if (!s->pending) fill(s->sums, s->width * s->width, 0);
     s->pending = true;
     gram(from, to + s->width, s->n - 1, s->m, s->width, s->sums);

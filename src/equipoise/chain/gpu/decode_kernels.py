@@ -6,7 +6,7 @@
 
 import triton.language as tl
 
-from .kernels import NEG_INF, add_unary, jit_unspecialized, matrix
+from .kernels import NEG_INF, add_unary, count_invalid, jit_unspecialized, matrix
 
 NONE = tl.constexpr(-100)  # label of a position without one
 
@@ -18,8 +18,8 @@ def decode_kernel(
 ):  # fmt: skip
     """The best labels of each chunk. Its first and last label may be fixed by `known`, (N, chunks + 1).
 
-    If `known` is None, also the score of the labels, into `best`. If that is -inf or NaN, and beyond the length, labels
-    are -100.
+    If `known` is None, also the score of the labels, into `best`, or NaN if a score is NaN or +inf. If that is -inf or
+    NaN, and beyond the length, labels are -100.
     """
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
     length = tl.load(lengths + n).to(tl.int32)
@@ -33,8 +33,12 @@ def decode_kernel(
     if not PER_EDGE:
         w, top, in_exp = matrix(pairwise, down, right, label, M, True)
 
+    invalid = tl.zeros((SIZE,), tl.int32)
     if known is None:
         x, total = add_unary(tl.where(inside, 0.0, NEG_INF), unary, label, M)
+        invalid += count_invalid(tl.load(unary + label, mask=inside, other=0.0))
+        if not PER_EDGE:
+            invalid += tl.where(length > 1, tl.sum(count_invalid(w), 1), 0)
     else:
         known += n * (chunks + 1) + k
         x = tl.where(label == tl.load(known), 0.0, NEG_INF)
@@ -47,7 +51,11 @@ def decode_kernel(
         x, gain = add_unary(reached, unary + t * M, label, M)
         if known is None:
             total += gain
+            invalid += count_invalid(tl.load(unary + t * M + label, mask=inside, other=0.0))
+            if PER_EDGE:
+                invalid += tl.sum(count_invalid(w), 1)
     if known is None:
+        total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
         tl.store(best + n, total)
         at = tl.where(total > NEG_INF, tl.minimum(tl.argmax(x, 0), M - 1), NONE)
     else:

@@ -18,6 +18,7 @@ from .kernels import (
     jit_unspecialized,
     label_score,
     matrix,
+    minus_score,
     step_exp_domain,
     step_log_domain,
     store_marginals,
@@ -68,7 +69,7 @@ def likelihood_kernel(
     if labels is not None:
         labels += n * L
         gold = label_score(unary, pairwise, labels, 0, length - 1, M, PER_EDGE)
-        total = tl.where(gold == NEG_INF, -NEG_INF, total - gold)
+        total = minus_score(total, gold)
     tl.store(value + n, total)
     tl.debug_barrier()  # the following reads values written by other threads
     store_marginals(

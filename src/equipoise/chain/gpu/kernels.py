@@ -46,6 +46,18 @@ def finite(x):
 
 
 @triton.jit
+def count_invalid(x):
+    """1 where a score is NaN or +inf, else 0. Sums carry NaN along; maxima lose it."""
+    return tl.where(x < -NEG_INF, 0, 1)
+
+
+@triton.jit
+def minus_score(total, gold):
+    """total - gold; +inf if the labels are forbidden, NaN if total is NaN."""
+    return tl.where((gold == NEG_INF) & (total == total), -NEG_INF, total - gold)
+
+
+@triton.jit
 def matrix(pairwise, down, right, label, M: tl.constexpr, RAW: tl.constexpr = False, extra=None):
     """W + extra minus its maximum, or exp of that if in_exp; the maximum; in_exp. RAW: W itself."""
     row, col = label[:, None], label[None, :]
@@ -190,7 +202,7 @@ def messages_kernel(
             total += tl.log(tl.sum(tl.exp(x), 0))
             if labels is not None:
                 gold = label_score(unary, pairwise, labels + n * L, 0, length - 1, M, PER_EDGE)
-                total = tl.where(gold == NEG_INF, -NEG_INF, total - gold)
+                total = minus_score(total, gold)
             tl.store(log_z + n, total)
 
 

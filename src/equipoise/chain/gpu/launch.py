@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...native.values import has_values
+from ...native.values import has_values, resolved
 from ..scoring import WeightedGradient
 from . import decode_kernels, fused_kernels, kernels, scan_kernels, transport_kernels
 from .start import prepare, start
@@ -94,7 +94,8 @@ class Launcher:
         self.given_shape = pairwise.shape
         if not self.plan.indexable:
             pairwise = pairwise.view(self.plan.spread_shape).expand(self.plan.shape)
-        self.unary, self.pairwise, self.lengths = unary.contiguous(), pairwise.contiguous(), lengths.contiguous()
+        self.unary, self.pairwise = resolved(unary).contiguous(), resolved(pairwise).contiguous()
+        self.lengths = lengths.contiguous()
 
     def fused_loss(self, loss_name: str, labels: Tensor | None) -> tuple[Tensor, WeightedGradient]:
         """A loss, "likelihood" or "cross_entropy", (*batch,), and a function from weights to its gradient.
@@ -154,7 +155,7 @@ class Launcher:
         self, nodes: Tensor | None, labels: Tensor | None, weight: Tensor, log_p: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The gradient of sum_b weight_b sum nodes * log p, or of sum_b weight_b times the cross-entropy of labels."""
-        nodes = None if nodes is None else nodes.contiguous()
+        nodes = None if nodes is None else resolved(nodes).contiguous()
         masses = self._empty(2, self.plan.length, self.plan.m)
         known = (
             nodes,
@@ -255,6 +256,7 @@ def _int64_labels(labels: Tensor | None) -> Tensor | None:
 
 def _weight_and_stride(weight: Tensor) -> tuple[Tensor, int]:
     """The weights of the sequences, and their stride."""
+    weight = resolved(weight)
     if not any(weight.stride()):
         return weight, 0
     return weight.contiguous(), 1

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...native.values import transforming
+from ...native.values import resolved, transforming
 from .. import meanfield
 from . import meanfield_kernels
 from .launch import WARPS, matrix_layout
@@ -34,7 +34,7 @@ class _MeanField(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int) -> Tensor:
         states = unary.new_empty(iterations + 1, *unary.shape)
-        given = unary.contiguous(), pairwise.contiguous(), lengths.contiguous()
+        given = resolved(unary).contiguous(), resolved(pairwise).contiguous(), lengths.contiguous()
         _run(meanfield_kernels.mean_field_kernel, given, states)
         ctx.save_for_backward(unary, pairwise, lengths, states)
         return states[-1].clone() if iterations == 0 else states[-1]
@@ -47,8 +47,8 @@ class _MeanField(torch.autograd.Function):
             wanted = [x for x in (unary, pairwise) if x.requires_grad]
             found = iter(torch.autograd.grad(log_q, wanted, grads, create_graph=True))
             return (*(next(found) if x.requires_grad else None for x in (unary, pairwise)), None, None)
-        given = unary.contiguous(), pairwise.contiguous(), lengths.contiguous()
-        rise = grads[0].clone(memory_format=torch.contiguous_format)
+        given = resolved(unary).contiguous(), resolved(pairwise).contiguous(), lengths.contiguous()
+        rise = resolved(grads[0]).clone(memory_format=torch.contiguous_format)
         scratch, moved = torch.empty_like(rise), torch.empty_like(rise)
         m = unary.shape[-1]
         parts = unary.new_empty(*unary.shape[:-2], 1, m, m)

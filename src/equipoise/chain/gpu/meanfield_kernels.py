@@ -17,14 +17,14 @@ Its gradient reverses this step. With g_t the gradient of log q_t,
 import triton
 import triton.language as tl
 
-from .kernels import NEG_INF, finite, jit_unspecialized
+from .kernels import NEG_INF, count_invalid, finite, jit_unspecialized
 
 
 @triton.jit
-def matrices(pairwise, label, M: tl.constexpr):
-    """W and its transpose, padded with 0, and whether W has -inf."""
+def matrices(pairwise, length, label, M: tl.constexpr):
+    """W and its transpose, padded with 0, and whether W has -inf. 0 if there is no edge: then W may be NaN."""
     row, col = label[:, None], label[None, :]
-    inside = (row < M) & (col < M)
+    inside = (row < M) & (col < M) & (length > 1)
     w = tl.load(pairwise + row * M + col, mask=inside, other=0.0)
     transposed = tl.load(pairwise + col * M + row, mask=inside, other=0.0)
     return w, transposed, tl.min(w) == NEG_INF
@@ -71,15 +71,23 @@ def normalize(x):
 def mean_field_kernel(
     unary, pairwise, lengths, states, iterations, stride, L, inner, count, M: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """log q at the start and after every iteration into states, (iterations + 1, N, L, M), `stride` elements apart."""
+    """log q at the start and after every iteration into states, (iterations + 1, N, L, M), `stride` elements apart.
+
+    All are NaN if a score of the sequence is NaN or +inf, and so is the gradient.
+    """
     n = tl.program_id(0).to(tl.int64)
     length = tl.load(lengths + n).to(tl.int32)
     label = tl.arange(0, SIZE)
     unary += n * L * M
     states += n * L * M
-    w, transposed, has_forbidden = matrices(pairwise + n // inner % count * (M * M), label, M)
+    w, transposed, has_forbidden = matrices(pairwise + n // inner % count * (M * M), length, label, M)
+    found = tl.sum(count_invalid(w), 1)
     for t in range(length):
-        tl.store(states + t * M + label, normalize(at(unary, t, True, label, M, NEG_INF)), mask=label < M)
+        found += count_invalid(at(unary, t, True, label, M, NEG_INF))
+    invalid = tl.sum(found, 0) > 0
+    for t in range(length):
+        start = normalize(at(unary, t, True, label, M, NEG_INF))
+        tl.store(states + t * M + label, tl.where(invalid, float("nan"), start), mask=label < M)
     for _ in range(iterations):
         for parity in range(2):
             tl.debug_barrier()  # the neighbours' q was written by other threads
@@ -88,7 +96,7 @@ def mean_field_kernel(
                 x, _after, _before = field(unary, seen, t, length, w, transposed, has_forbidden, label, M)
                 old = at(states, t, True, label, M, NEG_INF)
                 new = tl.where(tl.max(x, 0) == NEG_INF, old, normalize(x))
-                tl.store(states + stride + t * M + label, new, mask=label < M)
+                tl.store(states + stride + t * M + label, tl.where(invalid, float("nan"), new), mask=label < M)
         states += stride
     for t in range(length, L):
         tl.store(states + t * M + label, 0.0 * label, mask=label < M)
@@ -109,7 +117,7 @@ def gradient_kernel(
     f += n * L * M
     moved += n * L * M
     states += n * L * M + iterations * stride
-    w, transposed, has_forbidden = matrices(pairwise + n // inner % count * (M * M), label, M)
+    w, transposed, has_forbidden = matrices(pairwise + n // inner % count * (M * M), length, label, M)
     part = tl.zeros((SIZE, SIZE), tl.float32)
     for t in range(L):
         tl.store(moved + t * M + label, 0.0 * label, mask=label < M)

@@ -6,7 +6,17 @@
 
 import triton.language as tl
 
-from .kernels import NEG_INF, add_unary, finite, jit_unspecialized, label_score, matrix, step_message
+from .kernels import (
+    NEG_INF,
+    add_unary,
+    count_invalid,
+    finite,
+    jit_unspecialized,
+    label_score,
+    matrix,
+    minus_score,
+    step_message,
+)
 
 
 @jit_unspecialized
@@ -17,8 +27,8 @@ def product_kernel(
     """One row of a chunk's matrix: log sum exp (BEST: max) of the scores of the paths from one label at its first
     position to each label at its last, without the scores of these two positions.
 
-    A gain, (N, chunks, M), in float64, is subtracted from each row. With labels, also their score in the chunk,
-    (N, chunks).
+    A gain, (N, chunks, M), in float64, is subtracted from each row; if BEST, it is NaN if a score is NaN or +inf. With
+    labels, also their score in the chunk, (N, chunks).
     """
     pid = tl.program_id(0).to(tl.int64)
     row, k, n = pid % M, (pid // M % chunks).to(tl.int32), pid // M // chunks
@@ -30,6 +40,9 @@ def product_kernel(
     if not PER_EDGE:
         w, top, in_exp = matrix(pairwise, down, right, label, M, BEST)
 
+    invalid = tl.zeros((SIZE,), tl.int32)
+    if BEST and not PER_EDGE:
+        invalid += tl.where(first < last, tl.sum(count_invalid(w), 1), 0)
     x = tl.where(label == row, 0.0, NEG_INF)
     a, gain = x, tl.full((), 0.0, tl.float64)
     total = gain
@@ -39,6 +52,12 @@ def product_kernel(
         total += gain + top
         a = tl.max(x[None, :] + w, 1) if BEST else step_message(x, w, in_exp)
         x, gain = add_unary(a, unary + (t + 1) * M, label, M)
+        if BEST:
+            invalid += count_invalid(tl.load(unary + (t + 1) * M + label, mask=label < M, other=0.0))
+            if PER_EDGE:
+                invalid += tl.sum(count_invalid(w), 1)
+    if BEST:
+        total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
     tl.store(products + pid * M + label, a, mask=label < M)
     tl.store(gains + pid, total)
     if labels is not None:
@@ -90,5 +109,5 @@ def boundary_kernel(
         gold = tl.full((), 0.0, tl.float64)
         for k in range(tl.maximum(steps, 1)):  # the first chunk exists even if it is position 0 alone
             gold += tl.load(gold_scores + n * chunks + k)
-        total = tl.where(gold == NEG_INF, -NEG_INF, total - gold)
+        total = minus_score(total, gold)
     tl.store(log_z + n, total, mask=rightwards)
