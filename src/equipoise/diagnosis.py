@@ -12,17 +12,24 @@ from .chain.problem import positions
 from .masking import Kept
 
 
+def check_scores(unary: Tensor, pairwise: Tensor, kept: Kept) -> None:
+    """Raise if a score is NaN or +inf."""
+    invalid = first(~(unary < torch.inf) & positions(unary, kept.lengths)[..., None])
+    if invalid is not None:
+        name = at("unary", (*kept.place(invalid[:-1]), invalid[-1]))
+        raise ValueError(f"{name} is {unary[invalid].item()}: scores must be finite or -inf")
+    invalid = first(~(pairwise < torch.inf))
+    if invalid is not None:
+        raise ValueError(f"{at('pairwise', invalid)} is {pairwise[invalid].item()}: has training diverged?")
+
+
 def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept) -> None:
     """Raise, with the reason, if a loss is infinite or NaN."""
     index = first(~losses.isfinite())
     if index is None:
         return
+    check_scores(unary, pairwise, kept)
     valid = positions(unary, kept.lengths)
-    nan = first(unary.isnan() & valid[..., None])
-    if nan is not None:
-        raise ValueError(f"{at('unary', (*kept.place(nan[:-1]), nan[-1]))} is nan: scores must be finite or -inf")
-    if bool(pairwise.isnan().any()):
-        raise ValueError(f"{at('pairwise', first(pairwise.isnan()) or ())} is nan: has training diverged?")
     if bool(log_partition(unary, pairwise, kept.lengths)[index] == -torch.inf):
         raise ValueError(f"sequence {at('unary', index)} has no allowed labelling: all labellings score -inf")
     gold = unary.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0].masked_fill(~valid, 0)

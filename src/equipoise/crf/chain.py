@@ -37,10 +37,12 @@ class ChainCRF(ChainPotentials):
         objective: what `loss` computes and `decode` follows: "likelihood", "marginal", "margin", "mean_field", "unary"
             or an `objectives.Objective`. See `equipoise.objectives` for what each predicts.
         boundaries: also learn a score for each label in the first and in the last position.
-        validate: whether to check values: NaN in scores, labels out of range or against the constraints, sequences
-            without an allowed labelling. None checks wherever that does not wait for a device, True always, False
-            never. Unchecked, such input gives an infinite or NaN loss; gold labels that break the constraints while
-            each is possible by itself go unnoticed under "marginal".
+        validate: whether to check values: NaN or +inf in scores, labels out of range or against the constraints,
+            sequences without an allowed labelling. True checks always, False never. None checks labels and the values
+            of losses wherever that does not wait for a device, but no scores in prediction. Unchecked, a score of NaN
+            or +inf gives its sequence a NaN loss, NaN marginals and labels of -100; other such input gives an infinite
+            or NaN loss. Gold labels that break the constraints while each is possible by itself go unnoticed under
+            "marginal".
         on_invalid: what `loss` does with gold labels that break the constraints. "raise" raises an error where values
             are checked. "warn" leaves these sequences out, with one warning per call where values are checked. "repair"
             replaces them by the allowed labels with the smallest Hamming distance: an illegal I-NP becomes B-NP.
@@ -218,7 +220,8 @@ class ChainCRF(ChainPotentials):
         >>> chain.top_k(*crf.potentials(torch.randn(2, 5, 3)), k=4)[0].shape
         torch.Size([2, 4, 5])
         """
-        return self._prepare(unary, mask)[0]
+        found, _ = self._prepare(unary, mask)
+        return found._replace(lengths=found.lengths.clone())  # they may be cached, and the caller may modify them
 
     @torch.no_grad()
     def balance(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .. import chain
+from .. import diagnosis
 from ..chain.checks import check_device, check_label_values, check_labels, check_scores
 from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
@@ -111,10 +111,7 @@ class ChainPotentials(nn.Module):
     def _prepare(self, unary: Tensor, mask: Tensor | None) -> tuple[Potentials, Kept]:
         self._check_shapes(unary, mask)
         kept = self._keep(unary, mask)
-        unary = kept.blank(kept.compact(unary), 1)
-        if self.validate:
-            chain.check(unary, self.pairwise, lengths=kept.lengths)
-        return self._potentials(unary, kept)[0], kept
+        return self._potentials(kept.blank(kept.compact(unary), 1), kept)[0], kept
 
     def _supervised(
         self, unary: Tensor, labels: Tensor, mask: Tensor | None = None, *, enforce: bool = True
@@ -140,8 +137,13 @@ class ChainPotentials(nn.Module):
 
     def _potentials(self, unary: Tensor, kept: Kept) -> tuple[Potentials, Tensor]:
         """The potentials of compacted unary scores, and the penalty of scaling."""
+        if self.validate:
+            diagnosis.check_scores(unary, self.pairwise, kept)
         u, w, penalty = self._balanced(unary, kept.lengths)
-        return self._assemble(u, w, kept), penalty
+        found = self._assemble(u, w, kept)
+        if self.validate:  # scaling and boundary scores may also be NaN
+            diagnosis.check_scores(found.unary, found.pairwise, kept)
+        return found, penalty
 
     def _assemble(self, unary: Tensor, pairwise: Tensor, kept: Kept) -> Potentials:
         """Balanced scores, with boundary scores added and forbidden transitions at -inf."""
