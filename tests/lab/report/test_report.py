@@ -295,7 +295,7 @@ def test_tasks_with_records_have_a_page_each() -> None:
 def test_without_matplotlib_the_error_says_what_to_install(made: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     figure = figures.stage_ratios("ocr", {}, folds=FOLDS)
-    with pytest.raises(drawing.DrawingError, match=r"pip install 'equipoise\[report\]'"):
+    with pytest.raises(drawing.DrawingError, match=r"pip install 'equipoise\[lab\]'"):
         drawing.draw(figure, "ocr-figure1c", Results(made))
     some = [kept for kept in made if kept.recipe.scheme == "stage" and kept.recipe.optimizer == "adam"]
     assert "figure1c" in page(some, OPTIONS)
