@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...native.values import resolved
 from .. import systems
 from ..passes import FEW, Gradients
 from . import kernels
@@ -37,12 +38,12 @@ def serves(*tensors: Tensor) -> bool:
 
 
 def on_tensor_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the device of the tensors current: Triton launches kernels on the current device."""
+    """Make the device of the tensors current, since Triton launches kernels there, and resolve pending negations."""
 
     @functools.wraps(function)
     def on_device(x: Tensor, *args: Any) -> Any:
         with torch.cuda.device_of(x):
-            return function(x, *args)
+            return function(*(resolved(y) if isinstance(y, Tensor) else y for y in (x, *args)))
 
     return on_device
 
