@@ -9,6 +9,10 @@ from .schemes import SCHEMES
 
 OBJECTIVES = ("marginal", "margin", "likelihood", "mean_field")
 OPTIMIZERS = ("adam", "sgd", "rmsprop")
+SCHEDULES = ("plateau", "linear")
+
+ADDED = ("schedule", "warmup", "clip", "share")
+"""Fields that are left out of the key while they have their default, so that older records keep their keys."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,25 @@ class Recipe:
     threshold: float = 1e-3
     """The validation metric must rise by more than this to count as a gain."""
     max_epochs: int = 100
-    """The maximum number of epochs of each stage."""
+    """The maximum number of epochs of each stage; with the linear schedule, their exact number."""
     seed: int = 0
     fold: int = 0
+    schedule: str = "plateau"
+    """How the learning rate changes, when training ends, and which parameters are kept.
+
+    plateau: cuts and early stopping by validation; the best parameters on validation are kept (Appendix B).
+    linear: a warm-up, then a linear decay to 0 over `max_epochs` epochs; the last parameters are kept.
+    """
+    warmup: float = 0.1
+    """The share of the steps in which the rate of the linear schedule rises."""
+    clip: float = 0.0
+    """The maximum norm of the gradient over all trained parameters except the scales of learned; 0 for no maximum."""
+    share: float = 1.0
+    """The share of the training examples that is used."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("scheme", SCHEMES), ("objective", OBJECTIVES), ("optimizer", OPTIMIZERS)):
+        named = {"scheme": SCHEMES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
+        for name, allowed in named.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         numbers = ("alpha", "weight", "speed", "start", "threshold", "batch_size", "subset", "plateau", "stop")
@@ -69,6 +86,12 @@ class Recipe:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
+        if not self.clip >= 0:
+            raise ValueError(f"clip must not be negative, got {self.clip}")
+        if not 0 <= self.warmup <= 1:
+            raise ValueError(f"warmup must be between 0 and 1, got {self.warmup}")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be greater than 0 and at most 1, got {self.share}")
         stages = len(SCHEMES[self.scheme].phases)
         if len(self.learning_rates) != stages or not all(rate > 0 for rate in self.learning_rates):
             raise ValueError(f"{self.scheme} needs {stages} positive learning rate(s), got {self.learning_rates}")
@@ -79,7 +102,9 @@ class Recipe:
         return self.alpha if SCHEMES[self.scheme].factor else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"learning_rates": list(self.learning_rates)}
+        fields = dataclasses.asdict(self) | {"learning_rates": list(self.learning_rates)}
+        defaults = {field.name: field.default for field in dataclasses.fields(self) if field.name in ADDED}
+        return {name: value for name, value in fields.items() if name not in defaults or value != defaults[name]}
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> "Recipe":

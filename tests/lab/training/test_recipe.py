@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -28,13 +29,34 @@ def test_a_recipe_survives_json(scheme: str) -> None:
 def test_the_key_depends_on_every_field() -> None:
     base = Recipe("ocr")
     changed = {"scheme": "offline", "objective": "margin", "optimizer": "sgd", "learning_rates": (0.5,), "task": "x"}
-    changed |= {"net": "sigmoid", "normalize": True}
+    changed |= {"net": "sigmoid", "normalize": True, "schedule": "linear", "warmup": 0.2, "share": 0.5}
     keys = {base.key}
     for field in dataclasses.fields(Recipe):
         value = changed.get(field.name, getattr(base, field.name))
         value = value if field.name in changed else value + 1
         keys.add(dataclasses.replace(base, **{field.name: value}).key)
     assert len(keys) == len(dataclasses.fields(Recipe)) + 1
+
+
+def test_new_fields_survive_json_and_are_left_out_at_their_defaults() -> None:
+    added = {"schedule": "linear", "warmup": 0.0, "clip": 1.0, "share": 0.01}
+    assert not added.keys() & Recipe("ocr").to_json().keys()
+    recipe = Recipe("ocr", **added)
+    assert recipe.to_json().items() >= added.items()
+    assert Recipe.from_json(json.loads(recipe.key)) == recipe
+    assert Recipe.from_json(Recipe("ocr").to_json() | {"schedule": "plateau", "share": 1.0}) == Recipe("ocr")
+
+
+def test_the_recipes_of_stored_records_keep_their_keys() -> None:
+    """A changed key would make every stored run a missing one."""
+    file = Path(__file__).parents[3] / "results" / "runs.jsonl"
+    if not file.is_file():
+        pytest.skip("needs results/runs.jsonl")
+    with file.open() as lines:
+        stored = [json.loads(line)["recipe"] for line in lines]
+    assert len(stored) >= 13_628
+    for fields in stored:
+        assert Recipe.from_json(fields).key == json.dumps(fields, sort_keys=True)
 
 
 def test_a_recipe_is_immutable() -> None:
@@ -52,6 +74,10 @@ def test_a_recipe_is_immutable() -> None:
         *[({name: -1}, f"{name} must be positive, got -1") for name in ("subset", "plateau", "stop", "max_epochs")],
         *[({name: 0.0}, f"{name} must be positive, got 0.0") for name in ("speed", "start")],
         ({"weight_decay": -0.1}, "weight_decay must not be negative, got -0.1"),
+        ({"schedule": "cosine"}, "schedule must be one of plateau, linear, got 'cosine'"),
+        *[({"warmup": x}, f"warmup must be between 0 and 1, got {x}") for x in (-0.1, 1.1, math.nan)],
+        *[({"clip": x}, f"clip must not be negative, got {x}") for x in (-1.0, math.nan)],
+        *[({"share": x}, f"share must be greater than 0 and at most 1, got {x}") for x in (0.0, 1.01, math.nan)],
         ({"alpha": math.nan}, "alpha must be positive, got nan"),
         ({"learning_rates": ()}, r"joint needs 1 positive learning rate\(s\), got \(\)"),
         ({"learning_rates": (0.1, 0.1)}, "joint needs 1 positive"),
