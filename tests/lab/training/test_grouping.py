@@ -39,8 +39,8 @@ def test_a_group_has_one_optimizer_and_recipes_of_one_kind_are_neighbours() -> N
 def test_which_fields_separate_groups() -> None:
     base = recipe()
     others = [replace(base, **{name: value}) for name, value in (("net", "alone"), ("optimizer", "sgd"))]
-    others += [replace(base, batch_size=5), replace(base, momentum=0.1)]
-    assert len(stack_groups([base, *others], 0)) == 5
+    others += [replace(base, batch_size=5), replace(base, momentum=0.1), replace(base, schedule="linear")]
+    assert len(stack_groups([base, *others], 0)) == 6
     same = [
         replace(base, seed=7),
         replace(base, fold=2),

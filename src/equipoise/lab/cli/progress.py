@@ -68,7 +68,9 @@ class TrainingProgress:
         if self.batch:
             parts.append(f"step {self.batch}/{self.batches}")
         if one is not None and one.history:
-            parts += [f"loss {one.history[-1].loss:.4f}", f"{self.metric} {100 * one.history[-1].valid:.2f} %"]
+            parts.append(f"loss {one.history[-1].loss:.4f}")
+            if one.history[-1].measured:
+                parts.append(f"{self.metric} {100 * one.history[-1].valid:.2f} %")
         best = max((replica.best for replica in self.replicas), default=-math.inf)
         if math.isfinite(best):
             parts.append(f"best {100 * best:.2f} %" if one is not None else f"best {self.metric} {100 * best:.2f} %")

@@ -4,6 +4,8 @@
         each epoch:   all batches; search alpha (online); validate; cut rates; remove finished replicas
     then:             test each replica with the parameters that were best on validation
 
+With the linear schedule, replicas are validated once at the end of each phase, and the last parameters are kept.
+
 The random numbers of a replica depend on its own seed and fold only, so its result does not depend on the others in the
 stack. A single run is a stack of one.
 """
@@ -183,29 +185,25 @@ class _Trainer:
         return parameters | scaling_state(replica.recipe)
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:
-        """One pass over the training examples, with validation."""
+        """One pass over the training examples, with validation where it is due."""
         begin = time.perf_counter()
         active = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
         stepper.run([self._order(replica) for replica in stack.replicas], self.step)
         losses = stepper.mean_losses()
         stack.search([self._subset(replica) for replica in stack.replicas])
-        held_out = [self.split(replica.recipe).valid for replica in stack.replicas]
-        valid, ratio = stack.evaluate(stack.parameters, held_out)
+        due = [place for place in active if stack.replicas[place].validates]
+        valid = ratio = [math.nan] * len(stack.replicas)
+        if due:
+            held_out = [self.split(replica.recipe).valid for replica in stack.replicas]
+            valid, ratio = stack.evaluate(stack.parameters, held_out)
         alphas, seconds = stack.alphas(), (time.perf_counter() - begin) / len(active)
         better = []
         for place in active:
-            replica, recipe = stack.replicas[place], stack.replicas[place].recipe
-            epoch = Epoch(
-                replica.depth, losses[place], valid[place], ratio[place], alphas[place], replica.learning_rate, seconds
-            )
-            replica.history.append(epoch)
-            if not math.isfinite(epoch.loss):
-                replica.failed = f"the loss was {epoch.loss} in epoch {replica.epochs} of phase {replica.depth}"
-                continue
-            if epoch.valid > replica.best:
-                replica.best = epoch.valid
+            replica = stack.replicas[place]
+            measured = (valid[place], ratio[place]) if place in due else (math.nan, math.nan)
+            epoch = Epoch(replica.depth, losses[place], *measured, alphas[place], replica.learning_rate, seconds)
+            if replica.record(epoch):
                 better.append(place)
-            replica.plateau = replica.plateau.after(epoch.valid, recipe.plateau, recipe.threshold)
         stack.keep_best(better)
 
     def _order(self, replica: Replica) -> Tensor:
@@ -221,9 +219,9 @@ class _Trainer:
         return train[torch.randperm(len(train), generator=generator)[: replica.recipe.subset]]
 
     def _advance_finished(self, stack: Stack, members: list[int]) -> None:
-        """Finished replicas advance to their next phase, with their best parameters of this one."""
+        """Finished replicas advance to their next phase, with the parameters that this one keeps."""
         places = [place for place, replica in enumerate(stack.replicas) if replica.finished]
-        best = {name: x[places].cpu() for name, x in (stack.best | {ALPHA: stack.best_alpha}).items()}
+        best = {name: x[places].cpu() for name, x in (stack.kept | {ALPHA: stack.best_alpha}).items()}
         for row, place in enumerate(places):
             replica = stack.replicas[place]
             self.progress.kept[members[place]] = {name: x[row].clone() for name, x in best.items()}
@@ -243,14 +241,14 @@ class _Trainer:
             if replica.depth == 0 and later not in self.progress.runs:
                 replica.history = [epoch for epoch in source.history if epoch.phase == 0]
                 replica.failed = source.failed
-                replica.best = max((epoch.valid for epoch in replica.history), default=replica.best)
+                replica.best = max((epoch.valid for epoch in replica.history if epoch.measured), default=replica.best)
                 self.progress.kept[later] = self.progress.kept[earlier]
                 replica.advance()
         self._test()
 
     @torch.no_grad()
     def _test(self) -> None:
-        """Test every complete replica with its best parameters."""
+        """Test every complete replica with the parameters that its last phase kept."""
         progress = self.progress
         ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
         for numbers in self._groups_for_testing(ready):

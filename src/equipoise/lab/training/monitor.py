@@ -24,7 +24,7 @@ class BalanceMonitor:
 
     def __call__(self, replicas: Sequence[Replica]) -> None:
         for replica in replicas:
-            ratios = [epoch.ratio for epoch in replica.history if epoch.phase == replica.depth]
+            ratios = [epoch.ratio for epoch in replica.history if epoch.phase == replica.depth and epoch.measured]
             broken = replica.failed or not all(ratio >= 0 for ratio in ratios)
             if not ratios or broken or replica.phase.objective == "unary":
                 continue

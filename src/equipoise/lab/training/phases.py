@@ -69,7 +69,8 @@ def _divide(recipes: Sequence[Recipe], numbers: list[int], phase: Callable[[Reci
     def common(i: int) -> tuple[object, ...]:
         recipe = recipes[i]
         frozen = phase(recipe).trained == "pairwise"
-        return recipe.task, recipe.net, recipe.optimizer, recipe.momentum, recipe.batch_size, frozen
+        same = recipe.task, recipe.net, recipe.optimizer, recipe.momentum, recipe.batch_size
+        return *same, frozen, recipe.schedule
 
     order = sorted(numbers, key=lambda i: (str(common(i)), str(kind(recipes[i], phase(recipes[i]))), i))
     return [list(members) for _, members in groupby(order, key=common)]

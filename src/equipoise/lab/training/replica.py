@@ -1,6 +1,7 @@
 """The state of one training run, and its result."""
 
 import hashlib
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -18,13 +19,19 @@ class Epoch:
     loss: float
     """Mean training loss over the epoch."""
     valid: float
-    """The metric on the validation examples, afterwards."""
+    """The metric on the validation examples, afterwards; NaN where it was not measured."""
     ratio: float
-    """||U|| / ||W|| after scaling, on the validation examples."""
+    """||U|| / ||W|| after scaling, on the validation examples; NaN where it was not measured."""
     alpha: float
     learning_rate: float
+    """With the linear schedule, the highest rate of the phase."""
     seconds: float
     """The time of the stack, divided by its number of replicas."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether validation was measured after this epoch."""
+        return not math.isnan(self.valid)
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Replica:
     """The number of the current phase."""
     plateau: Plateau = field(default_factory=Plateau)
     best: float = float("-inf")
-    """The best validation metric of this phase."""
+    """The validation metric of the parameters that this phase keeps: its best, or with the linear schedule its last."""
     history: list[Epoch] = field(default_factory=list)
     failed: str | None = None
 
@@ -104,6 +111,25 @@ class Replica:
     def finished(self) -> bool:
         over = self.plateau.finished(self.recipe.stop) or self.epochs >= self.recipe.max_epochs
         return over or self.failed is not None
+
+    @property
+    def validates(self) -> bool:
+        """Whether validation is measured after the current epoch; with the linear schedule, only after the last one."""
+        return self.recipe.schedule == "plateau" or self.epochs + 1 >= self.recipe.max_epochs
+
+    def record(self, epoch: Epoch) -> bool:
+        """Add the current epoch to the history. Returns whether its parameters replace those kept so far."""
+        recipe, better = self.recipe, self.validates
+        self.history.append(epoch)
+        if not math.isfinite(epoch.loss):
+            self.failed = f"the loss was {epoch.loss} in epoch {self.epochs} of phase {self.depth}"
+            return False
+        if recipe.schedule == "plateau":
+            better = epoch.valid > self.best
+            self.plateau = self.plateau.after(epoch.valid, recipe.plateau, recipe.threshold)
+        if better:
+            self.best = epoch.valid
+        return better
 
     def generator(self, purpose: str) -> torch.Generator:
         """Random numbers for one purpose; they do not depend on the other replicas in the stack, nor on the device.

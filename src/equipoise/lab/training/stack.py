@@ -30,7 +30,10 @@ EXAMPLES_AT_ONCE = 65536
 
 
 class Stack:
-    """The tensors of E runs. `best` and `best_alpha` are the parameters with the best validation metric so far."""
+    """The tensors of E runs. `best` and `best_alpha` are the parameters with the best validation metric so far.
+
+    With the linear schedule the last parameters count, so `best` is empty, which saves a copy of all parameters.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,8 @@ class Stack:
         self.state = fresh(optimizer, self.parameters)
         self.steps = torch.zeros(len(replicas), device=device)
         self.alpha = parameters[ALPHA].to(device).clone()
-        self.best = {name: x.clone() for name, x in self.parameters.items()}
+        last_counts = all(replica.recipe.schedule == "linear" for replica in replicas)
+        self.best = {} if last_counts else {name: x.clone() for name, x in self.parameters.items()}
         self.best_alpha = self.alpha.clone()
         self.frozen_unary: Tensor | None = None
         """Unary scores of all examples, (E, examples, ...), in a phase that does not train the net."""
@@ -111,13 +115,18 @@ class Stack:
         found = [group.method.alpha_of(group.state(self.parameters)) for group in self.groups]
         return torch.cat(found).tolist() if found else []
 
+    @property
+    def kept(self) -> Parameters:
+        """The parameters with which a finished replica is tested."""
+        return self.best or self.parameters
+
     def keep_best(self, index: list[int]) -> None:
         """Store the current parameters of these replicas as their best."""
         if not index:
             return
         where = torch.tensor(index, device=self.device)
-        for name, x in self.parameters.items():
-            self.best[name][where] = x[where]
+        for name, x in self.best.items():
+            x[where] = self.parameters[name][where]
         self.best_alpha[where] = self.alpha[where]
 
     @torch.no_grad()

@@ -4,12 +4,13 @@ On a GPU a step is several hundred small kernels, and launching them would take 
 recorded once as a CUDA graph and replayed. It is recorded on a batch of fillers, which changes no parameter.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from . import optimizers
+from . import optimizers, schedules
 from .stack import Stack
 
 Step = Callable[[int, int], None]
@@ -24,6 +25,8 @@ class Stepper:
         self.names = [name for name in stack.parameters if name.startswith(_trained(stack))]
         e = len(stack.replicas)
         self.rate = torch.zeros(e, device=stack.device)
+        self.linear = any(replica.recipe.schedule == "linear" for replica in stack.replicas)
+        self.warmup, self.last = torch.zeros(2, e, device=stack.device)
         self.decay = torch.tensor([replica.recipe.weight_decay for replica in stack.replicas], device=stack.device)
         alone = [float(replica.phase.trained == "unary") for replica in stack.replicas]
         self.net_alone = torch.tensor(alone, device=stack.device)
@@ -39,6 +42,8 @@ class Stepper:
         On a GPU a batch is reported when it is launched, so `report` never waits for the device.
         """
         self.rate.copy_(torch.tensor([replica.learning_rate for replica in self.stack.replicas]))
+        if self.linear:
+            self._plan(orders)
         self.total.zero_()
         self.count.zero_()
         size = self.examples.shape[1]
@@ -55,6 +60,15 @@ class Stepper:
                 self.graph.replay()
             if report is not None:
                 report(number, len(batches))
+
+    def _plan(self, orders: list[Tensor]) -> None:
+        """Set the number of steps of this phase, and of its warm-up, for the linear schedule."""
+        each = [
+            (replica.recipe, replica.recipe.max_epochs * math.ceil(len(order) / self.examples.shape[1]))
+            for replica, order in zip(self.stack.replicas, orders, strict=True)
+        ]
+        self.last.copy_(torch.tensor([total for _, total in each]))
+        self.warmup.copy_(torch.tensor([schedules.warmup_steps(recipe.warmup, total) for recipe, total in each]))
 
     def _make_room(self, room: int) -> None:
         """Record a step that has room for every batch of the epoch, unless the last recorded step has."""
@@ -73,13 +87,16 @@ class Stepper:
         losses = stack.losses(stack.parameters | leaves, batch)
         gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
         moves = (batch.weights.sum(-1) > 0).to(losses.dtype)
+        rate = self.rate
+        if self.linear:  # from the steps of this phase so far, which checkpoints store
+            rate = rate * schedules.linear(stack.steps, self.warmup, self.last)
         optimizers.step(
             stack.optimizer,
             stack.parameters,
             dict(zip(self.names, gradients, strict=True)),
             stack.state,
             stack.steps,
-            self.rate,
+            rate,
             moves,
             self.decay,
             self.net_alone,
