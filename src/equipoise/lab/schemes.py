@@ -35,6 +35,8 @@ class Scheme:
     """The fields of a recipe that are tuned besides the learning rates."""
     shared: tuple[str, ...] = ()
     """The fields that recipes must have in common to share a method."""
+    pairwise_rate: float = 1.0
+    """The factor of the learning rate of the CRF's own parameters."""
 
     def make(self, recipes: Sequence[Any]) -> Scaling:
         """One method for these recipes, one replica each."""
@@ -46,7 +48,7 @@ def _regularized(recipes: Sequence[Any]) -> dict[str, Any]:
 
 
 def _learned(recipes: Sequence[Any]) -> dict[str, Any]:
-    return {"speed": recipes[0].speed, "start": torch.tensor([recipe.start for recipe in recipes])}
+    return {"start": torch.tensor([recipe.start for recipe in recipes])}
 
 
 SCHEMES = {
@@ -85,15 +87,19 @@ SCHEMES = {
         "ours: joint, with both parts divided by their size and multiplied by a learned scale each",
         scaling.Learned,
         _learned,
-        shared=("speed",),
     ),
+} | {
+    f"joint_x{factor}": Scheme(
+        f"joint, with a learning rate {factor} times larger for the CRF", pairwise_rate=float(factor)
+    )
+    for factor in (10, 100, 1000)
 }
 
 
-def learned_fields() -> tuple[str, ...]:
-    """The fields that gradient descent moves in the state of some method.
+def methods() -> dict[str, type[Scaling]]:
+    """The scaling methods of all schemes, by name.
 
-    >>> learned_fields()
-    ('log_unary', 'log_pairwise')
+    >>> sorted(methods())
+    ['Fixed', 'Learned', 'Offline', 'Online', 'Regularized', 'Temperature']
     """
-    return tuple(dict.fromkeys(field for scheme in SCHEMES.values() for field in scheme.method.learned))
+    return {scheme.method.__name__: scheme.method for scheme in SCHEMES.values()}

@@ -14,6 +14,7 @@ from equipoise import ChainCRF, scaling
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.training.replica import Replica
 
+CRF_FACTORS = {"joint_x10": 10.0, "joint_x100": 100.0, "joint_x1000": 1000.0}
 RULES = {"likelihood": "map", "margin": "map", "marginal": "marginal", "mean_field": "mean_field"}
 
 
@@ -45,6 +46,9 @@ class Reference:
         with torch.no_grad():
             self.crf.pairwise.copy_(start["pairwise.matrix"])
         self.train, self.validation, self.test = self.task.split(self.recipe.fold, self.recipe.seed)
+        if self.recipe.share < 1:
+            order = torch.randperm(len(self.train), generator=self.random("share"))
+            self.train = self.train[order[: round(self.recipe.share * len(self.train))]]
 
     def random(self, purpose: str) -> torch.Generator:
         return Replica(self.recipe).generator(purpose)
@@ -71,7 +75,10 @@ class Reference:
         named = [pair for part in trained for pair in part.named_parameters()]
         scales = [x for name, x in named if name.startswith("scaling.")]
         decaying = [x for name, x in named if not name.startswith("scaling.")]
-        optimizer = rule(decaying)
+        factor = CRF_FACTORS.get(recipe.scheme, 1.0)
+        of_crf = [x for name, x in named if name == "pairwise"]
+        rest = [x for x in decaying if all(x is not other for other in of_crf)]
+        optimizer = rule([{"params": rest}, {"params": of_crf, "lr": factor * rate}])
         share = 0.1 if recipe.optimizer == "sgd" else 1.0
         of_scales = torch.optim.Adam(scales, lr=share * rate) if scales else None
         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
@@ -87,8 +94,9 @@ class Reference:
                 loss = self.loss(batch, objective)
                 loss.backward()
                 with torch.no_grad():
-                    for x in decaying:
-                        x *= 1 - used * recipe.weight_decay
+                    for group in optimizer.param_groups:
+                        for x in group["params"]:
+                            x *= 1 - group["lr"] * recipe.weight_decay
                 optimizer.step()
                 if of_scales is not None:
                     of_scales.param_groups[0]["lr"] = share * used

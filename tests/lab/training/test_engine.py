@@ -39,6 +39,9 @@ ALONE = [
     recipe(scheme="learned", speed=3.0, start=0.5, weight_decay=0.5),
     recipe(scheme="joint", weight_decay=0.5),
     recipe(scheme="stage", weight_decay=0.5),
+    recipe(scheme="joint_x100", weight_decay=0.5, learning_rates=(1e-3,), optimizer="rmsprop"),
+    recipe(scheme="joint", share=0.3),
+    recipe(scheme="online", share=0.3, fold=1, subset=20),
     *LONG,
 ]
 

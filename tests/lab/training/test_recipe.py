@@ -11,7 +11,8 @@ from equipoise.lab.recipe import OBJECTIVES, OPTIMIZERS, SCHEMES, Recipe
 
 
 def test_names_of_schemes_objectives_and_optimizers() -> None:
-    assert [*SCHEMES] == ["unary", "stage", "joint", "online", "offline", "offline_reg", "temperature", "learned"]
+    paper = ["unary", "stage", "joint", "online", "offline", "offline_reg", "temperature", "learned"]
+    assert [*SCHEMES] == [*paper, "joint_x10", "joint_x100", "joint_x1000"]
     assert set(OBJECTIVES) == {"marginal", "margin", "likelihood", "mean_field"}
     assert OPTIMIZERS == ("adam", "sgd", "rmsprop")
 

@@ -99,7 +99,7 @@ class _Trainer:
         self.recipes, self.device, self.half, self.journal = recipes, device, half, journal
         self.watch, self.step, self.done = watch, step, done
         self.tasks: dict[tuple[str, str], Task] = {}
-        self.splits: dict[tuple[str, str, int, int], Split] = {}
+        self.splits: dict[tuple[str, str, int, int, float], Split] = {}
         self.stack_size = stack_size or STACK_SIZE.get(device.type, 8)
         for recipe in recipes:
             _check(recipe, self.split(recipe))
@@ -121,9 +121,10 @@ class _Trainer:
         return self.tasks[key]
 
     def split(self, recipe: Recipe) -> Split:
-        key = recipe.task, recipe.net, recipe.fold, recipe.seed
+        key = recipe.task, recipe.net, recipe.fold, recipe.seed, recipe.share
         if key not in self.splits:
-            self.splits[key] = self.task(recipe).split(recipe.fold, recipe.seed)
+            whole = self.task(recipe).split(recipe.fold, recipe.seed)
+            self.splits[key] = whole._replace(train=Replica(recipe).share_of(whole.train))
         return self.splits[key]
 
     def _max_replicas(self, recipe: Recipe) -> int:

@@ -91,8 +91,14 @@ def step(
     moves: Tensor,
     decay: Tensor,
     net_alone: Tensor | None = None,
+    *,
+    pairwise_rate: Tensor | None = None,
+    clip: Tensor | None = None,
 ) -> None:
     """One step of every replica that moves; `steps` counts them.
+
+    `pairwise_rate` multiplies the rate of the pairwise part, also in its decay. `clip` multiplies all gradients except
+    those of the scales. Both are (E,).
 
     Scales do not decay, because that would pull them to 1. The pairwise part does not decay in a phase that trains the
     net alone.
@@ -103,8 +109,12 @@ def step(
             own = ADAM_RATE * rate if optimizer.name == "sgd" else rate
             ADAM.update(parameters[name], gradient, state[name], steps, own, moves)
             continue
-        share = decay
+        share, own = decay, rate
         if net_alone is not None and name.startswith("pairwise."):
             share = decay * (1 - net_alone)
-        parameters[name].mul_(leading(1 - rate * moves * share, gradient.ndim))
-        optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)
+        if pairwise_rate is not None and name.startswith("pairwise."):
+            own = rate * pairwise_rate
+        if clip is not None:
+            gradient = gradient * leading(clip, gradient.ndim)  # not in place: autograd may return views
+        parameters[name].mul_(leading(1 - own * moves * share, gradient.ndim))
+        optimizer.update(parameters[name], gradient, state[name], steps, own, moves)

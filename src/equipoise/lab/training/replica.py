@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..recipe import Recipe
 from .phases import Phase, phases
@@ -140,6 +141,13 @@ class Replica:
         text = f"{purpose}/{self.recipe.seed}/{self.recipe.fold}"
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
         return torch.Generator().manual_seed(number)
+
+    def share_of(self, examples: Tensor) -> Tensor:
+        """The training examples that the recipe uses, at least one; a smaller share is a part of a larger one."""
+        if self.recipe.share == 1:
+            return examples
+        order = torch.randperm(len(examples), generator=self.generator("share"))
+        return examples[order[: max(1, round(self.recipe.share * len(examples)))]]
 
     def run(self, test: float, train: float, alpha: float, ratio: float) -> "Run":
         """The result, when all phases are complete and the run was tested."""

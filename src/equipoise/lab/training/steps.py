@@ -10,7 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from . import optimizers, schedules
+from ..schemes import SCHEMES
+from . import clipping, optimizers, schedules
 from .stack import Stack
 
 Step = Callable[[int, int], None]
@@ -30,6 +31,10 @@ class Stepper:
         self.decay = torch.tensor([replica.recipe.weight_decay for replica in stack.replicas], device=stack.device)
         alone = [float(replica.phase.trained == "unary") for replica in stack.replicas]
         self.net_alone = torch.tensor(alone, device=stack.device)
+        recipes = [replica.recipe for replica in stack.replicas]
+        self.limit = _unless_all([recipe.clip for recipe in recipes], 0.0, stack.device)
+        factors = [SCHEMES[recipe.scheme].pairwise_rate for recipe in recipes]
+        self.pairwise_rate = _unless_all(factors, 1.0, stack.device)
         self.total, self.count = torch.zeros(2, e, device=stack.device)
         size = stack.replicas[0].recipe.batch_size if stack.replicas else 0
         self.examples = torch.full((e, size), -1, device=stack.device)
@@ -85,21 +90,24 @@ class Stepper:
         batch = stack.task.batch(self.examples, room)
         leaves = {name: stack.parameters[name].detach().requires_grad_() for name in self.names}
         losses = stack.losses(stack.parameters | leaves, batch)
-        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
+        found = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
         moves = (batch.weights.sum(-1) > 0).to(losses.dtype)
+        gradients = dict(zip(self.names, found, strict=True))
         rate = self.rate
         if self.linear:  # from the steps of this phase so far, which checkpoints store
             rate = rate * schedules.linear(stack.steps, self.warmup, self.last)
         optimizers.step(
             stack.optimizer,
             stack.parameters,
-            dict(zip(self.names, gradients, strict=True)),
+            gradients,
             stack.state,
             stack.steps,
             rate,
             moves,
             self.decay,
             self.net_alone,
+            pairwise_rate=self.pairwise_rate,
+            clip=None if self.limit is None else clipping.factor(gradients, self.limit),
         )
         self.total += losses.detach() * moves
         self.count += moves
@@ -116,6 +124,11 @@ class Stepper:
         with torch.cuda.graph(graph):
             self._step(room)
         return graph
+
+
+def _unless_all(each: list[float], usual: float, device: torch.device) -> Tensor | None:
+    """One number per replica, or None if all have the usual one: then the step does no work for it."""
+    return None if all(x == usual for x in each) else torch.tensor(each, device=device)
 
 
 def _trained(stack: Stack) -> tuple[str, ...]:
