@@ -48,7 +48,7 @@ def _regularized(recipes: Sequence[Any]) -> dict[str, Any]:
 
 
 def _learned(recipes: Sequence[Any]) -> dict[str, Any]:
-    return {"start": torch.tensor([recipe.start for recipe in recipes])}
+    return {"speed": recipes[0].speed, "start": torch.tensor([recipe.start for recipe in recipes])}
 
 
 SCHEMES = {
@@ -87,6 +87,7 @@ SCHEMES = {
         "ours: joint, with both parts divided by their size and multiplied by a learned scale each",
         scaling.Learned,
         _learned,
+        shared=("speed",),
     ),
 } | {
     f"joint_x{factor}": Scheme(
@@ -96,10 +97,10 @@ SCHEMES = {
 }
 
 
-def methods() -> dict[str, type[Scaling]]:
-    """The scaling methods of all schemes, by name.
+def learned_fields() -> tuple[str, ...]:
+    """The fields that gradient descent moves in the state of some method.
 
-    >>> sorted(methods())
-    ['Fixed', 'Learned', 'Offline', 'Online', 'Regularized', 'Temperature']
+    >>> learned_fields()
+    ('log_unary', 'log_pairwise')
     """
-    return {scheme.method.__name__: scheme.method for scheme in SCHEMES.values()}
+    return tuple(dict.fromkeys(field for scheme in SCHEMES.values() for field in scheme.method.learned))
