@@ -1,4 +1,4 @@
-"""The tasks of §6.1: data, splits, nets, metric and settings of each."""
+"""The tasks of §6.1, and tagging with a pretrained encoder: data, splits, nets, metric and settings of each."""
 
 import difflib
 from typing import Any
@@ -8,10 +8,12 @@ import torch
 from .chunking import Chunking
 from .horses import Horses
 from .ocr import OCR
+from .tagging import TaggingCoNLL2000, TaggingWNUT17
 from .task import Batch, Parameters, Split, Task
 
 TASKS: dict[str, Any] = {"ocr": OCR, "chunking": Chunking, "horses": Horses}
-"""The classes of the tasks by name. `chunking` reads its data when it is created, `horses` when the data is used."""
+TASKS |= {task.name: task for task in (TaggingCoNLL2000, TaggingWNUT17)}
+"""The classes of the tasks by name. Most read their data when they are created, `horses` when the data is used."""
 
 
 def named(name: str) -> Any:

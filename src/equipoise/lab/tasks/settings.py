@@ -58,9 +58,13 @@ class Settings:
     """A larger net, for the table `best`."""
     experiments: tuple[str, ...] = ()
     """Tables and figures that only this task has."""
+    nets: Mapping[str, "Settings"] = field(default_factory=dict)
+    """The settings of nets that differ in more than the grid."""
 
     def recipe(self, objective: str, scheme: str, optimizer: str = "adam", net: str = "default", **more: Any) -> Recipe:
         """The default recipe, as `equipoise train` uses it; `more` are fields of a recipe."""
+        if net in self.nets:
+            return self.nets[net].recipe(objective, scheme, optimizer, net, **more)
         divisor = rate_divisor(optimizer, objective)
         rates: tuple[float, ...] = (self.rates[optimizer] / divisor,)
         phases = SCHEMES[scheme].phases

@@ -59,7 +59,14 @@ def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
 
 def load(path: Path) -> tuple[dict[str, Tensor], str]:
     """The tensors, on the CPU, and the text. Raises BadFileError for any other file."""
-    data = path.read_bytes()
+    tensors, text = parse(path.read_bytes(), path)
+    if not isinstance(text, str):
+        raise BadFileError(f"{path} was not written by equipoise")
+    return tensors, text
+
+
+def parse(data: bytes, path: Path | str) -> tuple[dict[str, Tensor], object]:
+    """The tensors of a safetensors file of any origin, and the text if equipoise wrote it; errors name the path."""
     if len(data) < 8:
         raise BadFileError(f"{path} is truncated: {len(data)} bytes")
     (size,) = struct.unpack("<Q", data[:8])
@@ -81,6 +88,4 @@ def load(path: Path) -> tuple[dict[str, Tensor], str]:
             tensors[name] = flat.view(dtype).reshape(entry["shape"])
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise BadFileError(f"{path} is not a safetensors file: {error}") from error
-    if not isinstance(text, str):
-        raise BadFileError(f"{path} was not written by equipoise")
     return tensors, text
