@@ -2,6 +2,9 @@
 
 On a GPU a step is several hundred small kernels, and launching them would take longer than running them. So a step is
 recorded once as a CUDA graph and replayed. It is recorded on a batch of fillers, which changes no parameter.
+
+A task whose batches need very different room has the attribute `graphs_per_room`. Then a step is recorded for each room
+that occurs more than once, and all graphs share their memory.
 """
 
 import math
@@ -40,6 +43,9 @@ class Stepper:
         self.examples = torch.full((e, size), -1, device=stack.device)
         self.room = -1
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.per_room = stack.device.type == "cuda" and getattr(stack.task, "graphs_per_room", False)
+        self.graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
+        self.pool = torch.cuda.graph_pool_handle() if self.per_room else None
 
     def run(self, orders: list[Tensor], report: Step | None = None) -> None:
         """One epoch: batches of the examples of each replica, in the given order, padded with fillers.
@@ -55,11 +61,13 @@ class Stepper:
         table = torch.nn.utils.rnn.pad_sequence(orders, batch_first=True, padding_value=-1)
         table = torch.nn.functional.pad(table, (0, -table.shape[1] % size), value=-1)
         batches = table.to(self.stack.device).split(size, 1)
-        if self.stack.device.type == "cuda":
+        if self.stack.device.type == "cuda" and not self.per_room:
             self._make_room(self.stack.task.room(table.unflatten(1, (-1, size))))
         for number, (batch, here) in enumerate(zip(batches, table.split(size, 1), strict=True), 1):
             self.examples.copy_(batch)
-            if self.graph is None:
+            if self.per_room:
+                self._step_in(self.stack.task.room(here))
+            elif self.graph is None:
                 self._step(self.stack.task.room(here))
             else:
                 self.graph.replay()
@@ -80,6 +88,18 @@ class Stepper:
         if room > self.room:
             self.room, self.graph = room, None  # free the memory of the old graph before recording the new one
             self.graph = self._record(room)
+
+    def _step_in(self, room: int) -> None:
+        """A step with the graph of this room, which is recorded at its second use; the first compiles the kernels."""
+        if room not in self.graphs:
+            self.graphs[room] = None
+            return self._step(room)
+        graph = self.graphs[room]
+        if graph is None:
+            graph = self.graphs[room] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool):
+                self._step(room)
+        return graph.replay()
 
     def mean_losses(self) -> list[float]:
         """The mean over the batches of the last epoch."""
