@@ -62,6 +62,8 @@ class Task(Protocol):
     replicas_at_once: int
     """How many replicas of the net fit on a GPU, by memory."""
 
+    # Optional: `at_once`, the examples to evaluate at once; `graphs_per_room`, whether a GPU records one step per room.
+
     # For the command, the tables and the report; the engine does not use them.
     title: str
     unit: str
