@@ -16,6 +16,7 @@ from equipoise.lab import tasks
 from equipoise.lab.data import ocr
 from equipoise.lab.run.store import Store
 from equipoise.lab.schemes import SCHEMES
+from equipoise.lab.training import Model
 
 Call = Callable[..., int]
 
@@ -46,6 +47,19 @@ def test_train_writes_a_model_that_predict_reads(
     start = int(letters.starts[word])
     truth = letters.labels[start : start + int(letters.lengths[word])]
     assert read["words"][0]["truth"] == "".join(chr(97 + label) for label in truth.tolist())
+
+
+def test_train_with_the_settings_of_fine_tuning(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--schedule", "linear", "--warmup", 0.2, "--clip", 1.0, "--share", 0.5, "--epochs", 3)
+    model = tmp_path / "model.safetensors"
+    assert call("train", "ocr", "--scheme", "joint_x100", *options, "--out", model) == 0
+    printed = capsys.readouterr()
+    assert "after 3 epochs" in " ".join(printed.out.split())
+    assert "epoch 1/3, loss" in printed.err
+    assert "nan" not in printed.out + printed.err
+    recipe = Model.load(model).recipe
+    assert (recipe.scheme, recipe.schedule, recipe.warmup, recipe.clip) == ("joint_x100", "linear", 0.2, 1.0)
+    assert (recipe.share, recipe.max_epochs) == (0.5, 3)
 
 
 def test_reproduce_runs_only_missing_runs(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,13 @@ def test_the_summary_leads_with_the_main_table_and_is_short(made: list[Record], 
     assert len(summary.splitlines()) <= 200
 
 
+def test_the_summary_explains_only_schemes_with_records(made: list[Record], summary: str) -> None:
+    shown = summary.split("## Training schemes")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (\w+) \|", shown, re.M)[1:]
+    assert set(rows) == {one.recipe.scheme for one in made}
+    assert "joint_x100" not in rows
+
+
 def test_every_claim_has_a_line_with_its_verdict_and_effect(made: list[Record], summary: str) -> None:
     judged = {one.claim.name: one for one in judge_all(CLAIMS, Evidence(Results(made), "ocr", {}, folds=FOLDS))}
     shown = summary.split("## Claims")[1].split("\n## ")[0]

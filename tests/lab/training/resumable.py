@@ -1,6 +1,7 @@
 """Training with a checkpoint that writes its results to files. Tests kill it and start it again."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from lab.training.tiny import Tiny, recipe
 
 from equipoise.lab import tasks
+from equipoise.lab.recipe import Recipe
 from equipoise.lab.training import Run, tensors, train
 
 RECIPES = [
@@ -23,6 +25,13 @@ RECIPES = [
         recipe(optimizer="sgd", learning_rates=(1e38,), max_epochs=1),  # diverges
     )
 ]
+FINE_TUNED = [
+    recipe(schedule="linear", clip=0.1, share=0.8, weight_decay=0.01, batch_size=50, **more)
+    for more in (
+        {"scheme": "joint_x100", "max_epochs": 3, "learning_rates": (1e-3,)},
+        {"scheme": "stage", "max_epochs": 2, "seed": 2},
+    )
+]
 
 
 def without_times(run: Run) -> str:
@@ -34,11 +43,11 @@ def without_times(run: Run) -> str:
     return json.dumps(fields)
 
 
-def train_in(folder: Path, times: int = 1) -> None:
-    """Train RECIPES for `times` as many epochs with a checkpoint; write each run and its parameters to the folder."""
+def train_in(folder: Path, some: Sequence[Recipe], times: int = 1) -> None:
+    """Train recipes for `times` as many epochs with a checkpoint; write each run and its parameters to the folder."""
     torch.set_num_threads(1)
     tasks.TASKS["tiny"] = Tiny
-    recipes = [replace(one, max_epochs=times * one.max_epochs) for one in RECIPES]
+    recipes = [replace(one, max_epochs=times * one.max_epochs) for one in some]
 
     def done(run: Run, parameters: dict[str, torch.Tensor]) -> None:
         tensors.save(folder / f"{recipes.index(run.recipe)}.done", parameters, without_times(run))

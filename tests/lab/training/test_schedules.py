@@ -1,5 +1,6 @@
 """The linear schedule is that of transformers; training then lasts a fixed time and keeps the last parameters."""
 
+import json
 import math
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import torch
 from lab.training.comparison import assert_same, assert_same_tensors, results
 from lab.training.tiny import recipe
 
+from equipoise.lab.run.store import Record, record
 from equipoise.lab.training import BalanceMonitor, engine, schedules, train
 from equipoise.lab.training.replica import Replica
 
@@ -72,6 +74,13 @@ def test_a_shared_first_phase_keeps_its_validation_metric() -> None:
             (alone,) = train([run.recipe])
             assert run.valid == pytest.approx(alone.valid)
             assert run.test == pytest.approx(alone.test)
+
+
+def test_a_stored_record_has_none_where_validation_was_not_measured() -> None:
+    (run,) = train([recipe(schedule="linear")])
+    fields = json.loads(json.dumps(record(run, "cpu", "float32").to_json(), allow_nan=False))
+    assert fields["history"]["valid"] == [None, None, pytest.approx(run.valid, rel=1e-4)]
+    assert Record.from_json(fields).recipe == run.recipe
 
 
 def test_a_diverged_linear_run_fails() -> None:

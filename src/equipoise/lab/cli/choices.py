@@ -1,4 +1,4 @@
-"""Types of command-line options whose values come from registries: tasks, schemes, objectives, optimizers."""
+"""Types of command-line options with values from registries: tasks, schemes, objectives, optimizers, schedules."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import torch
 import tyro
 
-from ..recipe import OBJECTIVES, OPTIMIZERS
+from ..recipe import OBJECTIVES, OPTIMIZERS, SCHEDULES
 from ..schemes import SCHEMES
 from ..tasks import TASKS
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Scheme = str
     Objective = str
     Optimizer = str
+    Schedule = str
 else:
     Scheme = Annotated[
         tyro.extras.literal_type_from_choices(list(SCHEMES)),
@@ -21,6 +22,7 @@ else:
     ]
     Objective = tyro.extras.literal_type_from_choices(list(OBJECTIVES))
     Optimizer = tyro.extras.literal_type_from_choices(list(OPTIMIZERS))
+    Schedule = tyro.extras.literal_type_from_choices(list(SCHEDULES))
 
 Task = Annotated[
     str,

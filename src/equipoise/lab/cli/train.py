@@ -14,7 +14,7 @@ from ..tasks import Parameters, named
 from ..training import BalanceMonitor, Model, Run
 from ..training import train as train_recipes
 from ..training.replica import Replica
-from .choices import Device, Json, Objective, Optimizer, Scheme, Task, check_device
+from .choices import Device, Json, Objective, Optimizer, Schedule, Scheme, Task, check_device
 from .progress import training
 
 
@@ -32,6 +32,10 @@ def train(
     seed: int = 0,
     fold: int = 0,
     epochs: int | None = None,
+    schedule: Schedule | None = None,
+    warmup: float | None = None,
+    clip: float | None = None,
+    share: float | None = None,
     device: Device = "cpu",
     data_dir: Path | None = None,
     out: Path = Path("model.safetensors"),
@@ -56,7 +60,12 @@ def train(
         seed: Seed of the initial values and the order of examples; for chunking also of the
             validation part, and for horses of the folds.
         fold: Test fold.
-        epochs: Maximum number of epochs of each stage.
+        epochs: Maximum number of epochs of each stage; with the linear schedule, their exact number.
+        schedule: Learning rate over time. plateau: cuts and early stopping by validation; the best model is kept.
+            linear: a warm-up, then a linear decay to 0; the last model is kept.
+        warmup: Share of the steps in which the rate of the linear schedule rises.
+        clip: Maximum norm of the gradient; 0 for no maximum.
+        share: Share of the training examples to use.
         device: Device.
         data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
         out: File for the model.
@@ -66,8 +75,9 @@ def train(
     check_device(device)
     known = named(task)
     recipe = known.settings.recipe(objective, scheme, optimizer, net, seed=seed, fold=fold)
-    given = {"learning_rates": learning_rates, "alpha": alpha, "weight": weight, "max_epochs": epochs}
-    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    given: dict[str, Any] = {"learning_rates": learning_rates, "alpha": alpha, "weight": weight, "max_epochs": epochs}
+    given |= {"schedule": schedule, "warmup": warmup, "clip": clip, "share": share}
+    changed = {name: value for name, value in given.items() if value is not None}
     recipe = replace(recipe, **changed)
     use_data(data_dir)
     console = Console(stderr=True)

@@ -21,7 +21,8 @@ def summary_page(every: list[Evidence], verdicts: dict[str, list[Verdict]], resu
     blocks.append(Text(wording.TABLES))
     for evidence in every:
         blocks += _main_table(evidence)
-    glossary = tuple((name, scheme.text) for name, scheme in SCHEMES.items())
+    used = {kept.recipe.scheme for kept in results.records}
+    glossary = tuple((name, scheme.text) for name, scheme in SCHEMES.items() if name in used)
     blocks += [Heading(2, "Training schemes"), Grid(("scheme", "what it does"), glossary, left=2)]
     blocks += [Heading(2, "Claims"), _claims(verdicts), Text(wording.CLAIMS)]
     blocks.append(Fold("How verdicts are reached", (Items(wording.RULES),)))
