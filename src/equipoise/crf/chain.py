@@ -129,7 +129,7 @@ class ChainCRF(ChainPotentials):
         check_reduction(reduction)
         asked = self._objective(objective)
         unary, labels, kept = self._supervised(unary, labels, mask)
-        potentials, penalty = self._potentials(unary, kept)
+        potentials, penalty = self._potentials(unary, kept, learning=True)
         losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, labels, potentials.lengths)
         losses = kept.blank(losses, 0)
         if self._checks(losses):
@@ -161,7 +161,7 @@ class ChainCRF(ChainPotentials):
         >>> ChainCRF(num_labels=3).log_marginals(torch.randn(2, 5, 3)).exp().sum(-1).allclose(torch.ones(2, 5))
         True
         """
-        potentials, kept = self._prepare(unary, mask)
+        potentials, kept = self._prepare(unary, mask, learning=True)
         log_p = (scanning.log_marginals if scanning.needed(unary) else chain.log_marginals)(*potentials)
         return kept.restore(kept.blank(log_p, 0))
 
@@ -196,7 +196,7 @@ class ChainCRF(ChainPotentials):
         >>> ChainCRF(num_labels=3).entropy(torch.randn(2, 5, 3)).shape
         torch.Size([2])
         """
-        potentials, kept = self._prepare(unary, mask)
+        potentials, kept = self._prepare(unary, mask, learning=True)
         return kept.blank(chain.entropy(*potentials), 0)
 
     def score(self, unary: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -210,7 +210,7 @@ class ChainCRF(ChainPotentials):
         True
         """
         unary, labels, kept = self._supervised(unary, labels, mask, enforce=False)
-        u, w, lengths = self._potentials(unary, kept)[0]
+        u, w, lengths = self._potentials(unary, kept, learning=True)[0]
         return kept.blank(chain.score(u, w, labels, lengths), 0)
 
     def potentials(self, unary: Tensor, mask: Tensor | None = None) -> Potentials:
@@ -220,7 +220,7 @@ class ChainCRF(ChainPotentials):
         >>> chain.top_k(*crf.potentials(torch.randn(2, 5, 3)), k=4)[0].shape
         torch.Size([2, 4, 5])
         """
-        found, _ = self._prepare(unary, mask)
+        found, _ = self._prepare(unary, mask, learning=True)
         return found._replace(lengths=found.lengths.clone())  # they may be cached, and the caller may modify them
 
     @torch.no_grad()
@@ -234,8 +234,8 @@ class ChainCRF(ChainPotentials):
         """
         self._check_shapes(unary, mask)
         kept = self._keep(unary, mask)
-        u, w, _ = self._balanced(kept.blank(kept.compact(unary), 1), kept.lengths)
-        u, w = self.energy.norms(u, w, kept.lengths)()
+        parts = self._balanced(kept.blank(kept.compact(unary), 1), kept)
+        u, w = self.energy.norms(parts.unary, self._counted(parts.row), kept.lengths)()
         if kept.empty is None:
             return (u / w).mean()
         return kept.blank(u / w, 0).sum() / (~kept.empty).sum().clamp(min=1)
@@ -262,7 +262,7 @@ class ChainCRF(ChainPotentials):
             for unary, labels, kept in seen:
                 tried = leading(alpha, 1 + unary.ndim) * unary
                 repeated = kept.expand(tried.shape[:-2])
-                potentials = self._assemble(tried, self.pairwise, repeated)
+                potentials = self._assemble(tried, self._row(), repeated)
                 expanded = labels.expand(tried.shape[:-1])
                 each = self.energy.losses(asked, potentials.unary, potentials.pairwise, expanded, potentials.lengths)
                 total = total + repeated.blank(each, 0).sum(tuple(range(1, unary.ndim - 1)))

@@ -222,7 +222,8 @@ class GaussianCRF(nn.Module):
         try:
             if self.definite == "checked":
                 self._check_definite(*self._parts(unary, embeddings))
-            u, w, penalty = balance(energy, self.scaling, *self._parts(unary, embeddings))
+            learning = self.scaling.learning(unary, embeddings)
+            u, w, penalty = balance(energy, self.scaling, *self._parts(unary, embeddings), learning=learning)
             found = energy.solve(u, w)
             system = Problem(u, w.embeddings, energy.image_ridge(w))
             check_solution(found, system, self.solver)

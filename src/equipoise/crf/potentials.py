@@ -1,6 +1,7 @@
 """From unary scores, labels and a mask to the arguments of the functions of `chain`, for all methods of `ChainCRF`.
 
-U'_t(j) = a U_t(j) + [t = 1] start(j) + [t = L] end(j),    W' = b W,    (a, b) = scaling(U, W);    -inf where forbidden
+U'_t(j) = a U_t(j) + [t = 1] b start(j) + [t = L] b end(j),    W' = b W,    -inf where forbidden
+(a, b) = scaling(U, (W, start, end)), where forbidden transitions do not count in the size of the pairwise part
 """
 
 from typing import Any, NamedTuple
@@ -12,11 +13,11 @@ from .. import diagnosis
 from ..chain.checks import check_device, check_label_values, check_labels, check_scores
 from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
-from ..energies import ChainEnergy, balance
+from ..energies import ChainEnergy, factors
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Scaling
-from ..scaling.method import empty_like
+from ..scaling.method import checked, empty_like
 from . import gold
 from .checkpoints import add_scaling, remove_constraints
 
@@ -32,6 +33,14 @@ class Potentials(NamedTuple):
     unary: Tensor  # (*batch, L, M)
     pairwise: Tensor  # (M, M)
     lengths: Tensor  # (*batch,)
+
+
+class Parts(NamedTuple):
+    """Balanced scores. The pairwise part is one row of numbers: W, then start and end if the layer has them."""
+
+    unary: Tensor  # (*batch, L, M)
+    row: Tensor  # (1, K), or (*replicas, 1, ..., K)
+    penalty: Tensor  # what scaling adds to the loss of each example
 
 
 class ChainPotentials(nn.Module):
@@ -60,7 +69,7 @@ class ChainPotentials(nn.Module):
         if on_invalid not in gold.POLICIES:
             raise ValueError(f"on_invalid must be one of {', '.join(gold.POLICIES)}, got {on_invalid!r}")
         self.num_labels, self.validate, self.on_invalid = num_labels, validate, on_invalid
-        self.energy = ChainEnergy(checked=True)
+        self.energy = ChainEnergy()
         self.scaling = scaling
         self.pairwise = nn.Parameter(torch.empty(num_labels, num_labels))
         self.register_parameter("start", nn.Parameter(torch.empty(num_labels)) if boundaries else None)
@@ -68,10 +77,10 @@ class ChainPotentials(nn.Module):
         self._constrain(constraints)
 
     def _initialize(self, generator: torch.Generator | None) -> None:
-        """Parameters become normal with mean 0 and standard deviation 0.1; constraints are restored."""
+        """Parameters become normal, with the standard deviation that suits scaling; constraints are restored."""
         for parameter in (self.pairwise, self.start, self.end):
             if parameter is not None:
-                nn.init.normal_(parameter, std=0.1, generator=generator)
+                nn.init.normal_(parameter, std=self.scaling.pairwise_std, generator=generator)
         for name, held in zip(("transitions", "start", "end"), self._allowed(), strict=True):
             if held is not None:
                 held.copy_(getattr(self.constraints, name))
@@ -108,10 +117,11 @@ class ChainPotentials(nn.Module):
         add_scaling(state_dict, prefix + "scaling.", self.scaling)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _prepare(self, unary: Tensor, mask: Tensor | None) -> tuple[Potentials, Kept]:
+    def _prepare(self, unary: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Potentials, Kept]:
+        """Potentials for a method that predicts, or with `learning`, for one that a loss may be computed from."""
         self._check_shapes(unary, mask)
         kept = self._keep(unary, mask)
-        return self._potentials(kept.blank(kept.compact(unary), 1), kept)[0], kept
+        return self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=learning)[0], kept
 
     def _supervised(
         self, unary: Tensor, labels: Tensor, mask: Tensor | None = None, *, enforce: bool = True
@@ -131,27 +141,54 @@ class ChainPotentials(nn.Module):
             labels, kept = gold.enforce(self.on_invalid, rules, labels, kept, self._checks(labels))
         return kept.blank(unary, 1), kept.blank(labels, 0), kept
 
-    def _balanced(self, unary: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found = balance(self.energy, self.scaling, unary, self.pairwise, lengths)
-        return found.unary, found.pairwise, found.penalty
+    def _row(self) -> Tensor:
+        """The pairwise part as one row, (1, K): W, start, end."""
+        matrix = self.pairwise.reshape(1, -1)
+        if self.start is None or self.end is None:
+            return matrix
+        return torch.cat([matrix, self.start[None], self.end[None]], -1)
 
-    def _potentials(self, unary: Tensor, kept: Kept) -> tuple[Potentials, Tensor]:
+    def _counted(self, row: Tensor) -> Tensor:
+        """The row with -inf where constraints forbid an entry, so that it does not count in the size."""
+        rules = self._rules()
+        if rules is None:
+            return row
+        allowed = rules.transitions.flatten()
+        if self.start is not None:
+            allowed = torch.cat([allowed, rules.start, rules.end])
+        return row.masked_fill(~allowed, -torch.inf)
+
+    def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
+        energy, method, row = self.energy, self.scaling, self._row()
+        learning = learning and method.learning(unary, row)
+        if method.unit_gradient:
+            row = energy.unit_gradient(row)
+        weights = None if kept.empty is None else ~kept.empty
+        norms = energy.norms(unary, self._counted(row), kept.lengths)
+        if method.needs_sizes:
+            norms = checked(norms)
+        a, b, penalty = factors(method, norms, learning=learning, weights=weights)
+        return Parts(*energy.scaled(unary, row, a, b), penalty)
+
+    def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor]:
         """The potentials of compacted unary scores, and the penalty of scaling."""
         if self.validate:
             diagnosis.check_scores(unary, self.pairwise, kept)
-        u, w, penalty = self._balanced(unary, kept.lengths)
-        found = self._assemble(u, w, kept)
+        parts = self._balanced(unary, kept, learning=learning)
+        found = self._assemble(parts.unary, parts.row, kept)
         if self.validate:  # scaling and boundary scores may also be NaN
             diagnosis.check_scores(found.unary, found.pairwise, kept)
-        return found, penalty
+        return found, parts.penalty
 
-    def _assemble(self, unary: Tensor, pairwise: Tensor, kept: Kept) -> Potentials:
+    def _assemble(self, unary: Tensor, row: Tensor, kept: Kept) -> Potentials:
         """Balanced scores, with boundary scores added and forbidden transitions at -inf."""
-        lengths = kept.lengths
+        lengths, m = kept.lengths, self.num_labels
+        pairwise = row[..., : m * m].unflatten(-1, (m, m)).squeeze(-3)
         place = torch.arange(unary.shape[-2], device=unary.device)[:, None]
         first, last = place == 0, place == lengths[..., None, None] - 1
-        if self.start is not None and self.end is not None:
-            unary = unary + first * self.start + last * self.end
+        if self.start is not None:
+            start, end = row[..., m * m :].split(m, -1)
+            unary = unary + first * start + last * end
         rules = self._rules()
         if rules is not None:
             forbidden = kept.blank((first & ~rules.start) | (last & ~rules.end), False)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..scaling import Scaling, State
+from ..scaling import Norms, Scaling, State
 from .energy import Energy, Pairwise
 
 
@@ -26,21 +26,35 @@ class Balanced(NamedTuple):
 
 
 def factors(
+    method: Scaling,
+    norms: Norms,
+    *,
+    state: State | None = None,
+    learning: bool = False,
+    weights: Tensor | None = None,
+) -> Factors:
+    """What the method makes of the sizes of both parts.
+
+    Args:
+        method: the scaling method.
+        norms: of the energy.
+        state: instead of the state of the method's own module.
+        learning: whether this is a training step, in which the module may measure and move its state.
+        weights: (*batch,), 0 for examples that do not count in such a measurement.
+    """
+    if state is None:
+        state = method.learn(norms, weights) if learning else method.state()
+    return Factors(*method.factors(state, norms), method.penalty_of(state, norms))
+
+
+def balance(
     energy: Energy,
     method: Scaling,
     unary: Tensor,
     pairwise: Pairwise,
     lengths: Tensor | None = None,
-    state: State | None = None,
-) -> Factors:
-    """What the method makes of the sizes of both parts. `state` replaces the state of the method's own module."""
-    state = method.state() if state is None else state
-    norms = energy.norms(unary, pairwise, lengths)
-    return Factors(*method.factors(state, norms), method.penalty_of(state, norms))
-
-
-def balance(
-    energy: Energy, method: Scaling, unary: Tensor, pairwise: Pairwise, lengths: Tensor | None = None
+    *,
+    learning: bool = False,
 ) -> Balanced:
     """Both parts in balance.
 
@@ -51,5 +65,7 @@ def balance(
     >>> found.unary, found.pairwise[0]
     (tensor([[ 3., -1.]]), tensor([1., 1.]))
     """
-    a, b, penalty = factors(energy, method, unary, pairwise, lengths)
+    if method.unit_gradient:
+        pairwise = energy.unit_gradient(pairwise)
+    a, b, penalty = factors(method, energy.norms(unary, pairwise, lengths), learning=learning)
     return Balanced(*energy.scaled(unary, pairwise, a, b), penalty)

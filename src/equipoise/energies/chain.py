@@ -1,10 +1,11 @@
 """The linear-chain CRF (§4.1) as an energy: unary (*batch, L, M), pairwise scores of any of the forms in `chain`."""
 
+import torch
 from torch import Tensor
 
 from .. import objectives, scaling
 from ..objectives import RULES, Objective
-from ..scaling.method import check_norms, leading
+from ..scaling.method import leading, once, unit_gradient
 from .energy import Pairwise
 
 
@@ -15,22 +16,18 @@ class ChainEnergy:
     >>> energy, unary = ChainEnergy(), torch.tensor([[0.0, 4.0], [0.0, 0.0]])
     >>> energy.predict("likelihood", unary, torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
     tensor([1, 0])
-
-    Args:
-        checked: raise if all scores of a part are 0 where a method needs its size, instead of leaving them as they are.
     """
 
-    def __init__(self, checked: bool = False) -> None:
-        self.checked = checked
-
     def norms(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> scaling.Norms:
-        def norms() -> tuple[Tensor, Tensor]:
-            u, w = scaling.measure(unary, pairwise, lengths)
-            if self.checked:
-                check_norms(u, w)
-            return u, w
+        return once(lambda: scaling.measure(unary, pairwise, lengths))
 
-        return norms
+    def unit_gradient(self, pairwise: Pairwise, replicas: Tensor | None = None) -> Pairwise:
+        if pairwise is None:
+            return None
+        size = scaling.mean_abs(pairwise.detach())
+        if replicas is not None:
+            size = torch.where(leading(replicas, size.ndim), size, 1)
+        return unit_gradient(pairwise, size)
 
     def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:
         if pairwise is None:

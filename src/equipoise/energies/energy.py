@@ -21,6 +21,14 @@ class Energy(Protocol):
         """||U|| and ||W|| of each example, computed when called."""
         ...
 
+    def unit_gradient(self, pairwise: Pairwise, replicas: Tensor | None = None) -> Pairwise:
+        """The pairwise part, such that gradients of its parameters do not depend on its size (`Scaling.unit_gradient`).
+
+        `replicas`, (E,), is true for those that this applies to. An energy whose pairwise part is computed by a net
+        returns it unchanged.
+        """
+        ...
+
     def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:
         """a U and b W, for factors of shape (), or of the first dimensions of the batch."""
         ...

@@ -19,7 +19,7 @@ from ..gaussian.problem import Problem
 from ..gaussian.solution import Solution
 from ..objectives import Objective
 from ..scaling import Norms, mean_abs, multiply
-from ..scaling.method import leading
+from ..scaling.method import leading, once
 from .energy import Pairwise
 from .size import PixelGrid, Size
 
@@ -76,7 +76,11 @@ class GaussianEnergy:
             w = self.size(pairwise.embeddings, pairwise.shape)
             return mean_abs(unary), leading(pairwise.weight, w.ndim) * w
 
-        return norms
+        return once(norms)
+
+    def unit_gradient(self, pairwise: Pairwise, replicas: Tensor | None = None) -> Pairwise:
+        """Unchanged: a net computes the embeddings."""
+        return pairwise
 
     def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:
         if pairwise is None:

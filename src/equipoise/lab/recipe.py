@@ -14,6 +14,9 @@ SCHEDULES = ("plateau", "linear")
 ADDED = ("schedule", "warmup", "clip", "share")
 """Fields that are left out of the key while they have their default, so that older records keep their keys."""
 
+REMOVED = ("speed",)
+"""Fields of earlier versions, which stored recipes may have and which no longer matter."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -48,8 +51,6 @@ class Recipe:
     """Whether temperature first divides both parts by their norms."""
     subset: int = 500
     """The number of training examples on which online searches alpha."""
-    speed: float = 10.0
-    """How many times faster than other parameters the scales of learned move."""
     start: float = 1.0
     """The initial value of the scales of learned."""
     plateau: int = 3
@@ -80,7 +81,7 @@ class Recipe:
         for name, allowed in named.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        numbers = ("alpha", "weight", "speed", "start", "threshold", "batch_size", "subset", "plateau", "stop")
+        numbers = ("alpha", "weight", "start", "threshold", "batch_size", "subset", "plateau", "stop")
         for name in (*numbers, "max_epochs"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -108,6 +109,7 @@ class Recipe:
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> "Recipe":
+        fields = {name: value for name, value in fields.items() if name not in REMOVED}
         unknown = set(fields) - {field.name for field in dataclasses.fields(Recipe)}
         if unknown:
             raise ValueError(f"a recipe has no fields named {', '.join(sorted(unknown))}")

@@ -48,7 +48,7 @@ def _regularized(recipes: Sequence[Any]) -> dict[str, Any]:
 
 
 def _learned(recipes: Sequence[Any]) -> dict[str, Any]:
-    return {"speed": recipes[0].speed, "start": torch.tensor([recipe.start for recipe in recipes])}
+    return {"start": torch.tensor([recipe.start for recipe in recipes])}
 
 
 SCHEMES = {
@@ -87,7 +87,6 @@ SCHEMES = {
         "ours: joint, with both parts divided by their size and multiplied by a learned scale each",
         scaling.Learned,
         _learned,
-        shared=("speed",),
     ),
 } | {
     f"joint_x{factor}": Scheme(
@@ -97,10 +96,10 @@ SCHEMES = {
 }
 
 
-def learned_fields() -> tuple[str, ...]:
-    """The fields that gradient descent moves in the state of some method.
+def methods() -> dict[str, type[Scaling]]:
+    """The scaling methods of all schemes, by name.
 
-    >>> learned_fields()
-    ('log_unary', 'log_pairwise')
+    >>> sorted(methods())
+    ['Fixed', 'Learned', 'Offline', 'Online', 'Regularized', 'Temperature']
     """
-    return tuple(dict.fromkeys(field for scheme in SCHEMES.values() for field in scheme.method.learned))
+    return {scheme.method.__name__: scheme.method for scheme in SCHEMES.values()}

@@ -40,6 +40,11 @@ def transforming() -> bool:
     return torch.compiler.is_compiling() or _are_functorch_transforms_active()
 
 
+def transformed() -> bool:
+    """Whether a transform of torch.func is active. False under torch.compile, which traces the rest."""
+    return not torch.compiler.is_compiling() and bool(_are_functorch_transforms_active())
+
+
 def eager() -> bool:
     """Whether execution is eager on plain tensors: no trace, no transform, no dispatch mode."""
     return not (torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack())

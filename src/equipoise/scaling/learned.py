@@ -1,70 +1,172 @@
 """Learned scales (ours, not the paper's): each part is divided by its size and multiplied by a learned factor.
 
-    U -> e^u U / ||U||,    W -> e^w W / ||W||,    u = speed * log_unary,  w = speed * log_pairwise
+    U -> e^u U / s,      W -> e^w W / ||W||
 
-Offline scaling fixes the balance by an alpha that someone must choose. Here gradient descent finds it. A net has many
-parameters and the balance only two, so these two must move faster: under Adam, whose steps do not depend on the size of
-a gradient, u moves `speed` times as fast as other parameters. This needs no parameter group of its own.
+There is nothing to choose, and any learning rate serves. Four details make it so.
+
+    s       is a running average of ||U|| over about the last 1,000 training examples. Dividing each example by its own
+            size, as offline scaling does, would discard how certain the net is of one example relative to others.
+    ds      In training the relative derivative of s is that of the batch, d log s = d log mean ||U||. So the gradient
+            has no component that makes all scores of the batch larger, and the net cannot outgrow W.
+    W       starts very small. Each step turns a normalised matrix by about rate / ||W||. So W turns quickly at any rate
+            at first, and more slowly as it grows. Its gradient is that of a matrix of size 1 (`unit_gradient`).
+    u, w    move by steps of their own (`pace`), which do not depend on the optimizer.
+
+`docs/explanations/balance.md` explains each, with measurements.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from .method import Norms, Scaling, divide, positive
+from .pace import Paced, moved, pace
+
+HORIZON = 1000
+"""The running average covers about this many examples: enough to be steady, few enough to follow the net."""
 
 
 class State(NamedTuple):
-    log_unary: Tensor
-    log_pairwise: Tensor
-    speed: float
+    """Each field is for one model, or has replicas as its first dimension."""
+
+    size: Tensor  # (): s, 1 before training
+    examples: Tensor  # (): how many examples s covers
+    log_scales: Tensor  # (2,): u and w
+    squares: Tensor  # (2,): mean squares of their gradients
+    steps: Tensor  # (): how many times they moved
 
 
 def factors(state: State, norms: Norms) -> tuple[Tensor, Tensor]:
-    u, w = norms()
-    return divide((state.speed * state.log_unary).exp(), u), divide((state.speed * state.log_pairwise).exp(), w)
+    u, w = state.log_scales.exp().unbind(-1)
+    return divide(u, state.size), divide(w, norms()[1])
 
 
 def alpha(state: State) -> Tensor:
     """e^(u - w)."""
-    return (state.speed * (state.log_unary - state.log_pairwise)).exp().detach()
+    u, w = state.log_scales.detach().unbind(-1)
+    return (u - w).exp()
+
+
+def measured(state: State, norms: Norms, weights: Tensor | None = None) -> State:
+    """The running average with the examples of this batch.
+
+    A batch without examples, or with scores that are all 0 or not finite, leaves it as it is.
+    """
+    u, replicas = norms()[0].to(state.size.dtype), state.size.ndim
+    u = u.flatten(replicas) if u.ndim > replicas else u[..., None]  # (*replicas, examples)
+    if weights is None:
+        number, mean = torch.full_like(state.size, u.shape[-1]), u.mean(-1)
+    else:
+        weights = weights.to(u.dtype).reshape(u.shape)
+        number = weights.sum(-1)
+        mean = torch.where(weights > 0, u, 0).sum(-1) / number.clamp(min=1)
+    now = mean.detach()
+    usable = (now > 0) & now.isfinite()
+    number = torch.where(usable, number, 0)
+    examples = (state.examples + number).clamp(max=HORIZON)
+    share = (number / examples.clamp(min=1)).clamp(max=1)
+    size = state.size.lerp(torch.where(usable, now, 1), share)
+    relative = torch.where(usable, mean / torch.where(usable, now, 1), 1)  # 1, with the gradient of log mean
+    return state._replace(size=size * relative, examples=examples)
 
 
 class Learned(Scaling):
     """Divide both parts by their sizes and learn a scale for each. There is nothing to choose.
 
-    Args:
-        speed: how many times faster than other parameters the two log-scales move under Adam. Do not use plain SGD for
-            them: the gradient of a log-scale grows with the scale.
-        start: the initial factor of both parts: a number, or one per replica.
+    In training mode a differentiable call measures the unary scores of its batch, and its backward pass moves the two
+    scales. In evaluation mode nothing moves, and a prediction does not depend on the rest of the batch. The state is in
+    buffers, as in batch norm: checkpoints contain it, and DistributedDataParallel sends that of the first process to
+    the others.
 
-    >>> import torch
-    >>> method = Learned()
+    The gradient of the pairwise scores is multiplied by their size where that is below 1, and the derivative of s is
+    that of the batch: both only change the lengths of steps, so finite differences do not match these gradients.
+
+    >>> method = Learned().eval()
     >>> unary, pairwise = method(torch.tensor([[30.0, -10.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.0]]))
     >>> unary.tolist(), pairwise.tolist(), float(method.alpha)
-    ([[1.5, -0.5]], [[0.0, 4.0], [0.0, 0.0]], 1.0)
+    ([[30.0, -10.0]], [[0.0, 4.0], [0.0, 0.0]], 1.0)
+
+    A training step measures the unary scores:
+
+    >>> unary, _ = method.train()(torch.tensor([[30.0, -10.0]], requires_grad=True), torch.ones(2, 2))
+    >>> unary.tolist(), method.size.tolist()
+    ([[1.5, -0.5]], 20.0)
+
+    Args:
+        start: the initial factor of both parts: a number, or one per replica.
     """
 
-    learned = ("log_unary", "log_pairwise")
+    paced = ("log_scales",)
+    kept = ("squares", "steps", "size", "examples")
+    pairwise_std = 1e-4
+    unit_gradient = True
+    needs_sizes = False
     factors = staticmethod(factors)
     alpha_of = staticmethod(alpha)
-    log_unary: Tensor
-    log_pairwise: Tensor
+    measured = staticmethod(measured)
+    log_scales: Tensor
+    squares: Tensor
+    steps: Tensor
+    size: Tensor
+    examples: Tensor
 
-    def __init__(self, speed: float = 10.0, start: float | Tensor = 1.0) -> None:
+    def __init__(self, start: float | Tensor = 1.0) -> None:
         super().__init__()
-        self.speed = float(positive("speed", speed))
-        first = positive("start", start).log() / self.speed
-        self.register_state("log_unary", first, learned=True)
-        self.register_state("log_pairwise", first, learned=True)
+        first = positive("start", start).log()
+        self.register_state("log_scales", torch.stack([first, first], -1))
+        self.register_state("squares", torch.zeros_like(self._initial["log_scales"]))
+        self.register_state("steps", torch.zeros_like(first))
+        self.register_state("size", torch.ones_like(first))
+        self.register_state("examples", torch.zeros_like(first))
 
     def state(self) -> State:
-        return State(self.log_unary, self.log_pairwise, self.speed)
+        return State(self.size, self.examples, self.log_scales, self.squares, self.steps)
 
     @property
     def alpha(self) -> Tensor:  # type: ignore[override]
         """The learned weight of the unary part relative to the pairwise part."""
         return alpha(self.state())
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, speed={self.speed:g}"
+    def learn(self, norms: Norms, weights: Tensor | None = None) -> State:
+        found = measured(self.state(), norms, weights)
+        with torch.no_grad():
+            self.size.copy_(found.size)
+            self.examples.copy_(found.examples)
+        anchor = next((norm for norm in norms() if norm.requires_grad), None)
+        if anchor is None:
+            return found
+        return found._replace(log_scales=pace(anchor, Paced(self.log_scales, self.squares, self.steps)))
+
+    @staticmethod
+    def moved(state: State, gradients: dict[str, Tensor]) -> State:
+        after = moved(Paced(state.log_scales, state.squares, state.steps), gradients["log_scales"])
+        return state._replace(log_scales=after.value, squares=after.squares, steps=after.steps)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Learned":
+        """Move the state to another device. It stays in float32 if the model becomes half: its steps are small."""
+
+        def at_least_float32(x: Tensor) -> Tensor:
+            y = fn(x)
+            return y if y.dtype.itemsize >= 4 else x.to(y.device)
+
+        super()._apply(at_least_float32, recurse)
+        return self
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local: Any,
+        strict: bool,
+        missing: Any,
+        unexpected: Any,
+        errors: Any,
+    ) -> None:
+        if prefix + "log_unary" in state_dict:
+            errors.append(
+                f"{prefix}log_unary belongs to an earlier form of scaling.Learned, which divided each example by its "
+                "own size; it cannot be converted exactly, so train the model again"
+            )
+        super()._load_from_state_dict(state_dict, prefix, local, strict, missing, unexpected, errors)

@@ -3,7 +3,8 @@
     (a, b) = factors(state, norms),      norms() = ||U||, ||W||,      loss(a U, b W) + penalty(state, norms)
 
 Each method is a pair of pure functions of its state, in a file of its own, with a thin module that owns the state. It
-knows nothing of chains or images: it works on any energy that can measure its unary and its pairwise part.
+knows nothing of chains or images: it works on any energy that can measure its unary and its pairwise part. A method may
+also have a state that training measures or moves, see `learn`.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..native.values import readable
+from ..native.values import readable, transformed
 from .norms import measure
 
 Norms = Callable[[], tuple[Tensor, Tensor]]
@@ -48,7 +49,17 @@ class Scaling(nn.Module):
 
     alpha: Tensor
     learned: ClassVar[tuple[str, ...]] = ()
-    """The fields of the state that gradient descent moves: parameters of the module."""
+    """The fields of the state that the optimizer moves: parameters of the module."""
+    paced: ClassVar[tuple[str, ...]] = ()
+    """The fields that have a gradient but are moved by the method, see `moved`: buffers of the module."""
+    kept: ClassVar[tuple[str, ...]] = ()
+    """The other fields that change in training: buffers of the module."""
+    pairwise_std: ClassVar[float] = 0.1
+    """The standard deviation of pairwise parameters at the start of training."""
+    unit_gradient: ClassVar[bool] = False
+    """Whether the gradient of the pairwise part does not depend on its size, see `unit_gradient`."""
+    needs_sizes: ClassVar[bool] = True
+    """Whether a layer raises an error if all scores of a part are 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,9 +102,35 @@ class Scaling(nn.Module):
         """The weight of the unary part relative to the pairwise part."""
         return state.alpha
 
+    def learn(self, norms: Norms, weights: Tensor | None = None) -> State:
+        """The state for one training step, after the method has measured what it needs; by default `state()`.
+
+        `weights` is 0 for examples that do not count.
+        """
+        return self.state()
+
+    @staticmethod
+    def measured(state: State, norms: Norms, weights: Tensor | None = None) -> State:
+        """The state with what a training step measures on its batch. Fields may depend on the norms."""
+        return state
+
+    @staticmethod
+    def moved(state: State, gradients: dict[str, Tensor]) -> State:
+        """The state after one training step, from the gradients of the `paced` fields."""
+        return state
+
+    def learning(self, *parts: Tensor) -> bool:
+        """Whether a call with these parts is a training step: in training mode, and a gradient may be asked for."""
+        wanted = self.training and torch.is_grad_enabled() and not transformed()
+        return wanted and any(part.requires_grad for part in parts)
+
     def forward(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both parts in balance: unary (*batch, L, M), of which the first `lengths` count, and any pairwise scores."""
-        a, b = self.factors(self.state(), self._norms(unary, pairwise, lengths))
+        learning = self.learning(unary, pairwise)
+        if self.unit_gradient:
+            pairwise = unit_gradient(pairwise, measure(unary, pairwise)[1])
+        norms = self._norms(unary, pairwise, lengths)
+        a, b = self.factors(self.learn(norms) if learning else self.state(), norms)
         return apply(a, b, unary, pairwise)
 
     def penalty(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -107,12 +144,52 @@ class Scaling(nn.Module):
         return f"alpha={self.alpha.item():g}" if self.alpha.ndim == 0 else f"alpha of {len(self.alpha)} replicas"
 
     def _norms(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Norms:
-        def norms() -> tuple[Tensor, Tensor]:
-            u, w = measure(unary, pairwise, lengths)
-            check_norms(u, w)
-            return u, w
+        norms = once(lambda: measure(unary, pairwise, lengths))
+        return checked(norms) if self.needs_sizes else norms
 
-        return norms
+
+def once(norms: Norms) -> Norms:
+    """The same norms, measured at most once."""
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def measured() -> tuple[Tensor, Tensor]:
+        if not found:
+            found.append(norms())
+        return found[0]
+
+    return measured
+
+
+class _UnitGradient(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, size: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (size,) = ctx.saved_tensors
+        return multiply(size.to(gradient.dtype), gradient), None
+
+
+def unit_gradient(x: Tensor, size: Tensor) -> Tensor:
+    """x, with its gradient multiplied by its size where that is below 1.
+
+    The derivative of x / ||x|| is proportional to 1 / ||x||. For a small x it would exceed all other gradients, so that
+    clipping would act on it alone and SGD would overshoot. With this factor it is as large as for x of size 1.
+
+    >>> x = torch.tensor([0.01, 0.03], requires_grad=True)
+    >>> unit_gradient(x, x.abs().mean()).sum().backward()
+    >>> x.grad
+    tensor([0.0200, 0.0200])
+    """
+    found: Tensor = _UnitGradient.apply(x, size.detach().clamp(max=1))
+    return found
 
 
 def mean_penalty(each: Tensor) -> Tensor:
@@ -176,11 +253,21 @@ def empty_like(value: Tensor) -> Tensor:
     return torch.empty(value.shape, dtype=value.dtype, device=None if value.is_cpu else value.device)
 
 
-def check_norms(u: Tensor, w: Tensor) -> None:
-    """Raise if all scores of a part are 0, where values can be read."""
-    for name, norm in (("unary", u), ("pairwise", w)):
-        if readable(norm) and norm.numel() > 0 and float(norm.detach().min()) == 0:
-            raise ValueError(
-                f"{name} scores are all 0 in at least one example, so they cannot be divided by their size; initialise "
-                f"them with small random values (ChainCRF does: normal, standard deviation 0.1)"
-            )
+def checked(norms: Norms) -> Norms:
+    """The same norms; an error if all scores of a part are 0, where values can be read."""
+
+    def measured() -> tuple[Tensor, Tensor]:
+        u, w = norms()
+        _check("unary", u)
+        _check("pairwise", w)
+        return u, w
+
+    return measured
+
+
+def _check(name: str, norm: Tensor) -> None:
+    if readable(norm) and norm.numel() > 0 and float(norm.detach().min()) == 0:
+        raise ValueError(
+            f"{name} scores are all 0 in at least one example, so they cannot be divided by their size; initialise "
+            f"them with small random values (ChainCRF does: normal, standard deviation 0.1)"
+        )

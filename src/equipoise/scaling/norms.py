@@ -16,7 +16,8 @@ def mean_abs(x: Tensor, lengths: Tensor | None = None) -> Tensor:
     counts = x != -torch.inf
     if lengths is not None:
         counts = counts & (torch.arange(x.shape[-2], device=x.device) < lengths[..., None])[..., None]
-    return x.abs().masked_fill(~counts, 0).sum((-2, -1)) / counts.sum((-2, -1)).clamp(min=1)
+    wide = torch.promote_types(x.dtype, torch.float32)  # a sum in half precision may overflow
+    return x.abs().masked_fill(~counts, 0).sum((-2, -1), dtype=wide) / counts.sum((-2, -1)).clamp(min=1)
 
 
 def measure(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -23,4 +23,4 @@ def factor(gradients: Parameters, limit: Tensor) -> Tensor:
     clipped = [g.reshape(len(g), -1) for name, g in gradients.items() if not name.startswith(SCALES)]
     norms = [torch.linalg.vector_norm(g, dim=1) for g in clipped]
     norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-    return torch.where(limit > 0, (limit / (norm + 1e-6)).clamp(max=1), 1)
+    return (limit / (norm + 1e-6)).clamp(max=1).masked_fill(limit == 0, 1)

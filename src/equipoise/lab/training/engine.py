@@ -20,13 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...scaling import Scaling
 from .. import tasks
 from ..recipe import Recipe
 from ..tasks import Parameters, Split, Task
 from . import optimizers
 from .checkpoint import Journal
 from .groups import ALPHA, scaling_state
-from .phases import groups_for_testing, phases, shared_first_phase, stack_groups
+from .phases import groups_for_testing, method, phases, shared_first_phase, stack_groups
 from .replica import Epoch, Replica, Run
 from .stack import Stack
 from .steps import Step, Stepper
@@ -38,6 +39,8 @@ Done = Callable[[Run, Parameters], None]
 """Called with each finished run and its parameters (without the dimension of replicas)."""
 
 STACK_SIZE = {"cpu": 8, "cuda": 512}
+MATRIX = "pairwise.matrix"
+"""The transition matrix of tasks with chains. Its initial size depends on the scaling method."""
 COMPACT = 0.85
 """On a GPU a stack is rebuilt when only this share of its replicas is unfinished: recording its step takes time."""
 
@@ -183,6 +186,8 @@ class _Trainer:
 
     def _start(self, replica: Replica) -> Parameters:
         parameters = self.task(replica.recipe).init(replica.generator("init"))
+        if MATRIX in parameters:
+            parameters[MATRIX] = parameters[MATRIX] * (method([replica.recipe]).pairwise_std / Scaling.pairwise_std)
         return parameters | scaling_state(replica.recipe)
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ...energies.energy import Pairwise
-from ...scaling import Scaling, State
+from ...scaling import Norms, Scaling, State
+from ...scaling.method import leading
 from ..recipe import Recipe
-from ..schemes import learned_fields
+from ..schemes import SCHEMES
 from ..tasks import Batch, Parameters
 from .phases import kind, method
 from .replica import Replica
@@ -29,9 +30,28 @@ class Group:
     method: Scaling
 
     def state(self, parameters: Parameters) -> State:
-        """The state of the method, with what is learned taken from the parameters of the stack."""
-        learned = {name: parameters[PREFIX + name][self.members] for name in self.method.learned}
-        return self.method.state()._replace(**learned)
+        """The state of the method, with what training changes taken from the parameters of the stack."""
+        held = {name: parameters[PREFIX + name][self.members] for name in fields(self.method)}
+        return self.method.state()._replace(**held)
+
+    def measure(self, parameters: Parameters, norms: Norms, weights: Tensor) -> State:
+        """The state in a training step; what the method measures is written into the parameters of the stack."""
+        state = self.method.measured(self.state(parameters), norms, weights)
+        with torch.no_grad():
+            for name in self.method.kept:
+                parameters[PREFIX + name][self.members] = getattr(state, name).detach()
+        return state
+
+    @torch.no_grad()
+    def move(self, parameters: Parameters, gradients: Parameters, moves: Tensor) -> None:
+        """Let the method move its own fields, in the replicas that move, (E,)."""
+        if not self.method.paced:
+            return
+        before = self.state(parameters)
+        after = self.method.moved(before, {name: gradients[PREFIX + name][self.members] for name in self.method.paced})
+        for name in (*self.method.paced, *self.method.kept):
+            old, new = getattr(before, name), getattr(after, name)
+            old.copy_(torch.where(leading(moves[self.members], new.ndim) > 0, new, old))
 
 
 class Scored(NamedTuple):
@@ -58,16 +78,37 @@ def groups(replicas: list[Replica], alpha: Tensor) -> list[Group]:
     return found
 
 
+def fields(how: Scaling | type[Scaling]) -> tuple[str, ...]:
+    """The fields of a method's state that training changes."""
+    return how.learned + how.paced + how.kept
+
+
 def scaling_state(recipe: Recipe) -> Parameters:
-    """The initial state of scaling of one replica: alpha, and every field that some method learns.
+    """The initial state of scaling of one replica: alpha, and every field that training changes in some method.
 
     Fields of other methods are 0 and not used; with them, replicas of different schemes can share a stack.
     """
-    return {PREFIX + name: torch.zeros(()) for name in learned_fields()} | own_scaling_state(recipe)
+    others: Parameters = {}
+    for scheme in SCHEMES.values():
+        if fields(scheme.method):
+            how = scheme.make([recipe])
+            others |= {PREFIX + name: torch.zeros_like(getattr(how, name)[0]) for name in fields(how)}
+    return others | own_scaling_state(recipe)
 
 
 def own_scaling_state(recipe: Recipe) -> Parameters:
-    """Alpha, and the fields that the method of this recipe learns."""
+    """Alpha, and the fields that training changes in the method of this recipe."""
     how = method([recipe])
-    learned = {PREFIX + name: getattr(how, name).detach()[0] for name in how.learned}
-    return learned | {ALPHA: torch.tensor(recipe.factor)}
+    held = {PREFIX + name: getattr(how, name).detach()[0].clone() for name in fields(how)}
+    return held | {ALPHA: torch.tensor(recipe.factor)}
+
+
+def with_gradient() -> tuple[str, ...]:
+    """The names of all fields of scaling that have a gradient."""
+    found = (PREFIX + name for scheme in SCHEMES.values() for name in scheme.method.learned + scheme.method.paced)
+    return tuple(dict.fromkeys(found))
+
+
+def paced() -> tuple[str, ...]:
+    """The names of those that their method moves."""
+    return tuple(dict.fromkeys(PREFIX + name for scheme in SCHEMES.values() for name in scheme.method.paced))

@@ -3,9 +3,6 @@
 The rules are those of torch.optim, which has one learning rate per tensor. A replica whose batch was empty does not
 move: neither its parameters nor its momentum. All state is in tensors that are updated in place, so that a CUDA graph
 can hold a step.
-
-The learned scales are always moved by Adam. The gradient of a log-scale grows with the scale, so plain SGD diverges or
-lets the scale shrink until nothing moves; Adam's steps do not depend on the size of a gradient.
 """
 
 from collections.abc import Callable
@@ -59,9 +56,7 @@ def _rmsprop(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, mo
 
 ADAM = Optimizer("adam", _adam, ("mean", "square"))
 SCALES = "scaling."
-"""How the names of learned scales begin."""
-ADAM_RATE = 0.1
-"""Adam's rate for the scales relative to SGD's rate for the rest: good rates of the two differ by about this factor."""
+"""How the names of the state of scaling begin."""
 
 
 def make(name: str, momentum: float) -> Optimizer:
@@ -76,8 +71,7 @@ def make(name: str, momentum: float) -> Optimizer:
 
 def fresh(optimizer: Optimizer, parameters: Parameters) -> dict[str, State]:
     """The state before the first step."""
-    rules = {name: ADAM if name.startswith(SCALES) else optimizer for name in parameters}
-    return {name: {slot: torch.zeros_like(x) for slot in rules[name].slots} for name, x in parameters.items()}
+    return {name: {slot: torch.zeros_like(x) for slot in optimizer.slots} for name, x in parameters.items()}
 
 
 @torch.no_grad()
@@ -106,8 +100,7 @@ def step(
     steps.add_(moves)
     for name, gradient in gradients.items():
         if name.startswith(SCALES):
-            own = ADAM_RATE * rate if optimizer.name == "sgd" else rate
-            ADAM.update(parameters[name], gradient, state[name], steps, own, moves)
+            optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)
             continue
         share, own = decay, rate
         if net_alone is not None and name.startswith("pairwise."):

@@ -59,7 +59,13 @@ class Stack:
         self.best_alpha = self.alpha.clone()
         self.frozen_unary: Tensor | None = None
         """Unary scores of all examples, (E, examples, ...), in a phase that does not train the net."""
-        self.groups = groups(replicas, self.alpha)
+        self._group()
+
+    def _group(self) -> None:
+        self.groups = groups(self.replicas, self.alpha)
+        applies = [group.method.unit_gradient for group in self.groups for _ in self.replicas[group.members]]
+        self.unit_gradient = torch.tensor(applies, device=self.device) if any(applies) else None
+        """Which replicas have a `Scaling.unit_gradient`, (E,)."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors of the replicas by name: the content of a checkpoint."""
@@ -107,7 +113,7 @@ class Stack:
             name: {slot: named[f"state/{name}/{slot}"] for slot in state} for name, state in self.state.items()
         }
         made.frozen_unary = named.get("memory")
-        made.groups = groups(replicas, made.alpha)
+        made._group()
         return made
 
     def alphas(self) -> list[float]:
@@ -167,11 +173,16 @@ class Stack:
             part, u = batch.of(where), unary[where]
             alone = batch.learning and objective == "unary"  # then the loss does not use the pairwise part
             w = None if alone else self._pairwise(self._of(parameters, where), part)
+            if batch.learning and self.unit_gradient is not None:
+                w = energy.unit_gradient(w, self.unit_gradient[where])
             found = []
             for group in members:
                 own = slice(group.members.start - where.start, group.members.stop - where.start)
                 pairwise, lengths = None if w is None else w[own], None if part.lengths is None else part.lengths[own]
-                of_group = factors(energy, group.method, u[own], pairwise, lengths, group.state(parameters))
+                norms = energy.norms(u[own], pairwise, lengths)
+                learning = batch.learning and group.method.kept
+                state = group.measure(parameters, norms, part.weights[own]) if learning else group.state(parameters)
+                of_group = factors(group.method, norms, state=state)
                 found.append([_per_replica(x, len(u[own])) for x in of_group])
             a, b, penalty = (_stacked(each) for each in zip(*found, strict=True))
             yield Scored(objective, part, *energy.scaled(u, w, a, b), penalty)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..schemes import SCHEMES
 from . import clipping, optimizers, schedules
+from .groups import paced, with_gradient
 from .stack import Stack
 
 Step = Callable[[int, int], None]
@@ -27,6 +28,7 @@ class Stepper:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         self.names = [name for name in stack.parameters if name.startswith(_trained(stack))]
+        self.paced = set(paced())
         e = len(stack.replicas)
         self.rate = torch.zeros(e, device=stack.device)
         self.linear = any(replica.recipe.schedule == "linear" for replica in stack.replicas)
@@ -113,6 +115,9 @@ class Stepper:
         found = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
         moves = (batch.weights.sum(-1) > 0).to(losses.dtype)
         gradients = dict(zip(self.names, found, strict=True))
+        for group in stack.groups:
+            group.move(stack.parameters, gradients, moves)
+        gradients = {name: gradient for name, gradient in gradients.items() if name not in self.paced}
         rate = self.rate
         if self.linear:  # from the steps of this phase so far, which checkpoints store
             rate = rate * schedules.linear(stack.steps, self.warmup, self.last)
@@ -154,4 +159,4 @@ def _unless_all(each: list[float], usual: float, device: torch.device) -> Tensor
 def _trained(stack: Stack) -> tuple[str, ...]:
     """Prefixes of the parameters that are trained in this phase. A net alone has no gradient in the other parts."""
     frozen = any(replica.phase.trained == "pairwise" for replica in stack.replicas)
-    return ("pairwise.",) if frozen else ("unary.", "pairwise.", "scaling.")
+    return ("pairwise.",) if frozen else ("unary.", "pairwise.", *with_gradient())
