@@ -1,5 +1,7 @@
 """Steps recorded on a GPU equal steps on the CPU, and are recorded only when needed."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,9 +15,11 @@ from equipoise.lab.training.replica import Replica
 from equipoise.lab.training.stack import Stack
 from equipoise.lab.training.steps import Stepper
 
+FINE_TUNING = {"schedule": "linear", "clip": 0.1, "max_epochs": 3, "scheme": "joint_x10", "weight_decay": 0.1}
 
-def stack(device: str) -> Stack:
-    replicas = [Replica(Recipe("ocr", seed=seed, batch_size=4)) for seed in range(2)]
+
+def stack(device: str, **fields: Any) -> Stack:
+    replicas = [Replica(Recipe("ocr", seed=seed, batch_size=4, **fields)) for seed in range(2)]
     each: list[Parameters] = []
     for replica in replicas:
         drawn = OCR().init(replica.generator("init"))
@@ -33,8 +37,9 @@ def orders() -> list[list[Tensor]]:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_step_is_recorded_again_only_when_it_needs_more_room() -> None:
-    here, there = stack("cpu"), stack("cuda")
+@pytest.mark.parametrize("fields", [{}, FINE_TUNING], ids=["plateau", "fine-tuning"])
+def test_a_step_is_recorded_again_only_when_it_needs_more_room(fields: dict[str, Any]) -> None:
+    here, there = stack("cpu", **fields), stack("cuda", **fields)
     plain, recorded = Stepper(here), Stepper(there)
     graphs = []
     for epoch in orders():
