@@ -7,7 +7,6 @@ import pytest
 import torch
 from lab.training.comparison import assert_same, assert_same_tensors, results
 from lab.training.reference_finetuning import FineTuning
-from lab.training.test_engine import short
 from lab.training.tiny import Tiny, recipe
 from torch import Tensor
 
@@ -30,7 +29,7 @@ FINE_TUNED = [
 ]
 
 
-@pytest.mark.parametrize("wanted", FINE_TUNED, ids=short)
+@pytest.mark.parametrize("wanted", FINE_TUNED, ids=lambda one: f"{one.scheme}-{one.objective}")
 def test_a_run_equals_the_reference_loop(wanted: Recipe) -> None:
     (run,), (parameters,) = results([wanted])
     reference = FineTuning(wanted).run()
