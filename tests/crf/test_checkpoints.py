@@ -72,5 +72,5 @@ def test_scaling_can_be_added_to_a_checkpoint(make, method) -> None:
 
 
 def test_the_state_of_another_scaling_method_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match=r"scaling\.log_unary"):
+    with pytest.raises(RuntimeError, match=r"scaling\.log_scales"):
         ChainCRF(3, scaling.Learned()).load_state_dict(ChainCRF(3, scaling.Offline(4.0)).state_dict())

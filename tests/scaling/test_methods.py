@@ -18,11 +18,11 @@ from equipoise.scaling.method import multiply
 Formula = Callable[[float, float], tuple[float, float, float]]
 
 
-def learned(u: float, w: float, speed: float = 8.0) -> scaling.Learned:
-    method = scaling.Learned(speed=speed).double()
-    with torch.no_grad():
-        method.log_unary.fill_(u / speed)
-        method.log_pairwise.fill_(w / speed)
+def learned(u: float, w: float, size: float) -> scaling.Learned:
+    """After training: with these log-scales, and this running average of ||U||."""
+    method = scaling.Learned().double().eval()
+    method.log_scales.copy_(torch.tensor([u, w]))
+    method.size.fill_(size)
     return method
 
 
@@ -33,9 +33,10 @@ METHODS: dict[str, tuple[Callable[[], scaling.Scaling], Formula]] = {
     "regularized": (lambda: scaling.Regularized(3.0, 0.5), lambda u, w: (1, 1, 0.5 * (u / w - 3) ** 2)),
     "temperature": (lambda: scaling.Temperature(3.0), lambda u, w: (3, 3, 0)),
     "normalized": (lambda: scaling.Temperature(3.0, normalize=True), lambda u, w: (3 / u, 3 / w, 0)),
-    "learned": (lambda: learned(0.5, -1.5), lambda u, w: (math.exp(0.5) / u, math.exp(-1.5) / w, 0)),
+    "learned": (lambda: learned(0.5, -1.5, 2.5), lambda u, w: (math.exp(0.5) / 2.5, math.exp(-1.5) / w, 0)),
 }
-NORMALIZING = ["offline", "regularized", "normalized", "learned"]
+CHECKED = ["offline", "regularized", "normalized"]
+NORMALIZING = [*CHECKED, "learned"]
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -173,7 +174,7 @@ def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(name: str) -> Non
         assert torch.equal(crf.decode(unary, mask)[i, :n], crf.decode(unary[i : i + 1, :n])[0])
 
 
-@pytest.mark.parametrize("name", NORMALIZING)
+@pytest.mark.parametrize("name", CHECKED)
 def test_zero_scores_raise_if_the_method_divides_by_their_size(name: str) -> None:
     method, unary, pairwise = METHODS[name][0](), torch.ones(2, 4, 3), torch.ones(3, 3)
     call = method.penalty if name == "regularized" else method
@@ -193,7 +194,7 @@ def test_zero_scores_raise_if_the_method_divides_by_their_size(name: str) -> Non
         crf.loss(torch.ones(2, 4, 3), torch.zeros(2, 4, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - set(NORMALIZING)))
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - set(CHECKED)))
 def test_zero_scores_are_allowed_otherwise(name: str) -> None:
     unary, pairwise = METHODS[name][0]()(torch.zeros(2, 4, 3), torch.zeros(3, 3))
     assert not unary.any()
@@ -223,17 +224,13 @@ def test_unchecked_zero_scores_stay_zero_with_a_finite_gradient(name: str) -> No
 @pytest.mark.parametrize("name", NORMALIZING)
 def test_gradients_against_finite_differences(name: str) -> None:
     method = METHODS[name][0]()
-    inputs = [normal(2, 4, 3).requires_grad_(), normal(3, 3, seed=1).requires_grad_()]
-    own = dict(method.named_parameters())
     lengths = torch.tensor([4, 2])
 
-    def function(u: Tensor, w: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-        state = dict(zip(own, parameters, strict=True))
-        scaled = torch.func.functional_call(method, state, (u, w, lengths))
-        return *scaled, method.penalty(u, w, lengths)
+    def function(u: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return *method(u, w, lengths), method.penalty(u, w, lengths)
 
-    assert gradcheck(function, (*inputs, *own.values()))
-    assert len(own) == (2 if name == "learned" else 0)
+    assert gradcheck(function, (normal(2, 4, 3).requires_grad_(), normal(3, 3, seed=1).requires_grad_()))
+    assert not list(method.parameters())
 
 
 @pytest.mark.parametrize("part", ["unary", "pairwise"])
@@ -280,7 +277,6 @@ def test_forbidden_entries_do_not_affect_other_gradients(name: str, part: str) -
         (lambda x: scaling.Regularized(1.0, x), "weight"),
         (scaling.Temperature, "alpha"),
         (lambda x: scaling.Learned(start=x), "start"),
-        (lambda x: scaling.Learned(speed=x), "speed"),
         (lambda x: scaling.Online(alpha=x), "alpha"),
         (lambda x: scaling.Online(grid=x if isinstance(x, Tensor) else (1.0, x)), "grid"),
     ],
@@ -293,7 +289,7 @@ def test_arguments_must_be_positive(make, what: str, value: float | Tensor) -> N
 @pytest.mark.parametrize("name", METHODS)
 def test_state_dict_of_each_method(name: str) -> None:
     source = METHODS[name][0]()
-    target = type(source)(speed=8.0) if name == "learned" else type(source)()
+    target = type(source)()
     if name == "normalized":
         target.normalize = True
     target.load_state_dict(source.state_dict())
@@ -308,8 +304,9 @@ def test_state_dict_of_a_layer_has_its_method() -> None:
     source, target = ChainCRF(3, scaling.Online(alpha=8.0)), ChainCRF(3, scaling.Online())
     target.load_state_dict(source.state_dict())
     assert float(target.scaling.alpha) == 8
-    state = ChainCRF(3, learned(1.0, -1.0)).state_dict()
-    assert {"scaling.log_unary", "scaling.log_pairwise"} <= state.keys()
+    state = ChainCRF(3, learned(1.0, -1.0, 2.0)).state_dict()
+    assert state["scaling.log_scales"].tolist() == [1, -1]
+    assert float(state["scaling.size"]) == 2
 
 
 def energies(fields: Tensor, couplings: Tensor) -> Tensor:
@@ -322,10 +319,10 @@ def energies(fields: Tensor, couplings: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", ["offline", "normalized", "learned"])
 def test_a_user_defined_energy(name: str) -> None:
     """An Ising model with couplings between all spins: after normalisation the sizes of its parts do not matter."""
-    method = METHODS[name][0]()
-    fields, couplings = normal(3, 4, 2), normal(3, 4, 4, seed=1)
-    want = [energies(*parts).log_softmax(0) for parts in zip(*method(fields, couplings), strict=True)]
-    got = [energies(*parts).log_softmax(0) for parts in zip(*method(100 * fields, 0.01 * couplings), strict=True)]
+    make = (lambda: scaling.Learned().double()) if name == "learned" else METHODS[name][0]
+    fields, couplings = normal(3, 4, 2).requires_grad_(), normal(3, 4, 4, seed=1)
+    want = [energies(*parts).log_softmax(0) for parts in zip(*make()(fields, couplings), strict=True)]
+    got = [energies(*parts).log_softmax(0) for parts in zip(*make()(100 * fields, 0.01 * couplings), strict=True)]
     torch.testing.assert_close(got, want)
     plain = [energies(*parts).log_softmax(0) for parts in zip(fields, couplings, strict=True)]
     assert not torch.allclose(torch.stack(plain), torch.stack(want))
@@ -358,35 +355,11 @@ def test_methods_that_need_no_norms_do_not_compute_them() -> None:
         assert not method.penalty_of(method.state(), norms).any()
 
 
-@pytest.mark.parametrize("speed", [1.0, 10.0])
-def test_learned_scales_move_faster(speed: float) -> None:
-    """In Adam's first step a parameter moves by the rate, a log-scale by `speed` times that; by SGD, squared."""
-    unary, labels = normal(2, 4, 3).float(), torch.zeros(2, 4, dtype=torch.int64)
-    for optimizer, power in ((torch.optim.Adam, 1), (torch.optim.SGD, 2)):
-        crf = ChainCRF(3, scaling.Learned(speed=speed, start=2.0), generator=seeded())
-        method = crf.scaling
-        assert isinstance(method, scaling.Learned)
-        before = [speed * x.detach().clone() for x in (method.log_unary, method.log_pairwise)]
-        for x in before:
-            torch.testing.assert_close(x.exp(), torch.tensor(2.0))
-        crf.loss(unary, labels).backward()
-        slopes = [x.grad / speed for x in (method.log_unary, method.log_pairwise)]  # by the log-scale itself
-        optimizer(crf.parameters(), lr=1e-4).step()
-        for old, raw, slope in zip(before, (method.log_unary, method.log_pairwise), slopes, strict=True):
-            moved = speed * raw.detach() - old
-            torch.testing.assert_close(
-                moved, -1e-4 * speed**power * (slope.sign() if power == 1 else slope), rtol=1e-2, atol=1e-7
-            )
-        want = (speed * (method.log_unary - method.log_pairwise)).exp()
-        torch.testing.assert_close(method.alpha, want.detach())
-        assert not method.alpha.requires_grad
-
-
 def test_repr() -> None:
     assert repr(scaling.Fixed(0.25)) == "Fixed(alpha=0.25)"
     assert repr(scaling.Offline(ALPHAS)) == "Offline(alpha of 3 replicas)"
     assert repr(scaling.Temperature(2.0, True)) == "Temperature(alpha=2, normalize=True)"
-    assert repr(scaling.Learned()) == "Learned(alpha=1, speed=10)"
+    assert repr(scaling.Learned()) == "Learned(alpha=1)"
     assert repr(scaling.Online(subset=7)) == "Online(alpha=1, grid of 17, subset=7)"
     assert repr(scaling.Online(exact=True)) == "Online(alpha=1, exact, subset=2000)"
 
