@@ -3,8 +3,8 @@
     q <- 0.9 q + 0.1 g^2,      x <- x - p_t clip(g / sqrt(q), -1, 1),      p_t = 0.03 min(1, sqrt(100 / t))
 
 in step t, with gradient g. The steps do not depend on the size of the gradient, so neither the reduction of the loss
-nor loss scaling matters. A gradient that is not finite moves nothing. The sum of the steps is unbounded, so every value
-can be reached, and they decrease, so x converges.
+nor loss scaling matters. A gradient that is not finite, or whose square is not, moves nothing. The sum of the steps is
+unbounded, so every value can be reached, and they decrease, so x converges.
 
 x is a buffer, not a parameter: learning rate, clipping and weight decay do not reach it, and checkpoints contain it.
 """
@@ -37,8 +37,9 @@ def moved(now: Paced, gradient: Tensor) -> Paced:
     >>> moved(start, torch.tensor([5.0, -1e-9])).value
     tensor([-0.0300,  0.0300])
     """
-    finite = gradient.isfinite().all(-1)
-    gradient = gradient.to(now.value.dtype).masked_fill(~finite[..., None], 0)
+    gradient = gradient.to(now.value.dtype)
+    finite = (gradient**2).isfinite().all(-1)  # a mean square that overflowed would become NaN in the next step
+    gradient = gradient.masked_fill(~finite[..., None], 0)
     steps = now.steps + finite.to(now.steps.dtype)
     squares = torch.where(finite[..., None], now.squares.lerp(gradient**2, SMOOTHING), now.squares)
     step = STEP * (SLOWER_AFTER / steps.clamp(min=1)).sqrt().clamp(max=1)[..., None]

@@ -1,0 +1,145 @@
+"""Numbers that move by their own steps, against the formula in plain Python."""
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from equipoise.scaling.pace import Paced, moved, pace
+
+
+def start(*shape: int, dtype: torch.dtype = torch.float64) -> Paced:
+    return Paced(torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype), torch.zeros(shape[:-1], dtype=dtype))
+
+
+def after(gradients: Sequence[Tensor], now: Paced) -> Paced:
+    for gradient in gradients:
+        now = moved(now, gradient)
+    return now
+
+
+def by_hand(gradients: Sequence[Sequence[float]]) -> tuple[list[float], list[float], int]:
+    """q <- 0.9 q + 0.1 g^2, then x <- x - p clip(g / sqrt(q), -1, 1), p = 0.03 min(1, sqrt(100 / t))."""
+    x, q, t = [0.0] * len(gradients[0]), [0.0] * len(gradients[0]), 0
+    for gradient in gradients:
+        if not all(map(math.isfinite, gradient)):
+            continue
+        t += 1
+        for k, g in enumerate(gradient):
+            q[k] = 0.9 * q[k] + 0.1 * g**2
+            ratio = g / math.sqrt(q[k]) if q[k] else 0.0
+            x[k] -= 0.03 * min(1, math.sqrt(100 / t)) * max(-1, min(1, ratio))
+    return x, q, t
+
+
+def drawn(steps: int, seed: int) -> list[list[float]]:
+    """Gradients of two numbers: of very different sizes, some of them 0 or not finite."""
+    chance = random.Random(seed)
+    special = [0.0, math.nan, math.inf, -math.inf]
+    return [
+        [
+            chance.choice(special) if chance.random() < 0.05 else chance.gauss(0, 10 ** chance.uniform(-3, 3))
+            for _ in "xw"
+        ]
+        for _ in range(steps)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_formula(seed: int) -> None:
+    gradients = drawn(400, seed)
+    value, squares, steps = after([torch.tensor(g, dtype=torch.float64) for g in gradients], start(2))
+    x, q, t = by_hand(gradients)
+    torch.testing.assert_close(value.tolist(), x)
+    torch.testing.assert_close(squares.tolist(), q)
+    assert float(steps) == t < 400
+
+
+def test_the_largest_step_decays_as_the_root_of_the_number_of_steps() -> None:
+    now, lengths = start(1), []
+    for _ in range(1000):
+        after_step = moved(now, torch.tensor([-7.0], dtype=torch.float64))
+        lengths.append(float(after_step.value - now.value))
+        now = after_step
+    assert lengths[:100] == pytest.approx([0.03] * 100)
+    assert lengths[399] == pytest.approx(0.015)
+    assert lengths == pytest.approx([min(0.03, 0.3 / math.sqrt(t)) for t in range(1, 1001)])
+
+
+def test_no_step_is_longer_than_the_largest() -> None:
+    now = start(2)
+    for t, gradient in enumerate(drawn(300, 9), 1):
+        after_step = moved(now, torch.tensor(gradient, dtype=torch.float64))
+        assert float((after_step.value - now.value).abs().max()) <= 0.03 * min(1, math.sqrt(100 / t)) * (1 + 1e-12) or (
+            float(after_step.steps) < t
+        )
+        now = after_step
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
+def test_a_gradient_that_is_not_finite_moves_nothing(bad: float) -> None:
+    """Nor one whose square is not; other replicas move, and the next finite gradient moves all."""
+    now = after([torch.tensor([[1.0, 2.0], [3.0, 4.0]])] * 3, start(2, 2, dtype=torch.float32))
+    found = moved(now, torch.tensor([[bad, 1.0], [1.0, 1.0]]))
+    for old, new in zip(now, found, strict=True):
+        assert torch.equal(old[0], new[0])
+        assert not bool((old[1] == new[1]).any())
+    later = after([torch.ones(2, 2)] * 3, found)
+    assert all(bool(x.isfinite().all()) for x in later)
+    assert not bool((later.value == found.value).any())
+
+
+@pytest.mark.parametrize("factor", [65536.0, 2.0**-20, 1e-6, 1e6])
+def test_the_scale_of_the_gradients_does_not_matter(factor: float) -> None:
+    gradients = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    plain = after([*gradients], start(2, dtype=torch.float32))
+    scaled = after([*(factor * gradients)], start(2, dtype=torch.float32))
+    exact = math.log2(factor).is_integer()
+    torch.testing.assert_close(scaled.value, plain.value, rtol=0, atol=0 if exact else 1e-6)
+    torch.testing.assert_close(scaled.squares, factor**2 * plain.squares)
+
+
+def test_gradients_whose_squares_are_0_in_float32() -> None:
+    """They move by their sign."""
+    now = after([torch.tensor([1e-30, -1e-30])] * 10, start(2, dtype=torch.float32))
+    torch.testing.assert_close(now.value, torch.tensor([-0.3, 0.3]))
+    assert torch.equal(moved(now, torch.zeros(2)).value, now.value)
+
+
+def test_replicas_equal_separate_numbers() -> None:
+    gradients = torch.tensor([drawn(50, seed) for seed in range(3)], dtype=torch.float64)  # (replicas, steps, 2)
+    together = after([*gradients.movedim(1, 0)], start(3, 2))
+    for e in range(3):
+        for got, want in zip(together, after([*gradients[e]], start(2)), strict=True):
+            assert torch.equal(got[e], want)
+
+
+def test_each_backward_pass_moves_the_numbers_in_place() -> None:
+    now = start(2)
+    anchor = torch.ones((), dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0.5, -0.2], dtype=torch.float64)
+    gradients = []
+    for _ in range(300):
+        x = pace(anchor, now)
+        gradients.append((2 * (x.detach() - target)).tolist())
+        (x - target).square().sum().backward()
+        assert anchor.grad is None or not bool(anchor.grad.any())
+    want, q, t = by_hand(gradients)
+    torch.testing.assert_close(now.value.tolist(), want)
+    torch.testing.assert_close(now.squares.tolist(), q)
+    assert float(now.steps) == t == 300
+    torch.testing.assert_close(now.value, target, rtol=0, atol=0.02)  # it converges
+
+
+def test_the_value_of_a_step_does_not_change_when_the_number_moves() -> None:
+    now = start(1)
+    anchor = torch.ones((), dtype=torch.float64, requires_grad=True)
+    x = pace(anchor, now)
+    loss = x.exp().sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    assert x.tolist() == [0.0]
+    assert now.value.tolist() == pytest.approx([-0.06])
