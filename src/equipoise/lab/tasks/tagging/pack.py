@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data import encoders
+from ...data import encoders, tensors
 from ...data.checking import sha256
 from ...data.encoders import Checkpoint
 from ...data.errors import DataError
@@ -48,8 +48,6 @@ class Pack:
 
 def make(name: str, checkpoint: Checkpoint, data_dir: str | Path | None = None) -> Pack:
     """Pack a checkpoint with both corpora, which must be in the data folder."""
-    from ...training import tensors
-
     fields = json.loads(checkpoint.config)
     config = Config.of(fields)
     every = from_checkpoint(tensors.parse(checkpoint.weights, "model.safetensors")[0], fields)
@@ -92,8 +90,6 @@ def _rounded(x: Tensor) -> Tensor:
 
 def save(pack: Pack, path: Path) -> None:
     """Write a pack."""
-    from ...training import tensors
-
     words = list(pack.pieces)
     number = {word: i for i, word in enumerate(words)}
     named = {f"{WEIGHTS}{name}": x.to(torch.float16) for name, x in pack.parameters.items()}
@@ -120,8 +116,6 @@ def save(pack: Pack, path: Path) -> None:
 
 def load(path: Path) -> Pack:
     """Read a pack."""
-    from ...training import tensors
-
     named, text = tensors.load(path)
     try:
         known = json.loads(text)

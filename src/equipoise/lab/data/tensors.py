@@ -1,0 +1,91 @@
+"""Named tensors and a text in one file, in the safetensors format, written completely or not at all.
+
+    8 bytes: length of the header | header: JSON of names, types, shapes and offsets | the numbers
+
+The format is implemented here because it is one page of code, and experiments must run with torch and numpy alone. Any
+safetensors library can read these files, and no file can run code.
+"""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+KINDS = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+LARGEST_HEADER = 100_000_000
+
+
+class BadFileError(ValueError):
+    """A file that is truncated, damaged, or of another kind."""
+
+
+def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
+    """Replace the file atomically: a reader sees the old or the new one, also after a crash."""
+    header: dict[str, object] = {"__metadata__": {"equipoise": text}}
+    chunks, start = [], 0
+    for name, x in tensors.items():
+        data = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        header[name] = {"dtype": KINDS[x.dtype], "shape": list(x.shape), "data_offsets": [start, start + len(data)]}
+        chunks.append(data)
+        start += len(data)
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(struct.pack("<Q", len(head)))
+            file.write(head)
+            for data in chunks:
+                file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], str]:
+    """The tensors, on the CPU, and the text. Raises BadFileError for any other file."""
+    tensors, text = parse(path.read_bytes(), path)
+    if not isinstance(text, str):
+        raise BadFileError(f"{path} was not written by equipoise")
+    return tensors, text
+
+
+def parse(data: bytes, path: Path | str) -> tuple[dict[str, Tensor], object]:
+    """The tensors of a safetensors file of any origin, and the text if equipoise wrote it; errors name the path."""
+    if len(data) < 8:
+        raise BadFileError(f"{path} is truncated: {len(data)} bytes")
+    (size,) = struct.unpack("<Q", data[:8])
+    if size > min(LARGEST_HEADER, len(data) - 8):
+        raise BadFileError(f"{path} is not a safetensors file, or is truncated")
+    try:
+        header = json.loads(data[8 : 8 + size])
+        text = header.pop("__metadata__", {}).get("equipoise")
+        kinds = {kind: dtype for dtype, kind in KINDS.items()}
+        body = bytearray(data[8 + size :])
+        tensors = {}
+        for name, entry in header.items():
+            start, stop = entry["data_offsets"]
+            if not 0 <= start <= stop <= len(body):
+                raise BadFileError(f"{path} is truncated: {name} is incomplete")
+            dtype = kinds[entry["dtype"]]
+            flat = torch.frombuffer(body, dtype=torch.uint8, count=stop - start, offset=start) if stop > start else None
+            flat = torch.empty(0, dtype=torch.uint8) if flat is None else flat.clone()
+            tensors[name] = flat.view(dtype).reshape(entry["shape"])
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise BadFileError(f"{path} is not a safetensors file: {error}") from error
+    return tensors, text
