@@ -43,9 +43,10 @@ def reproduce(
     """Run the missing runs of a table or figure. The command can be interrupted, and continues when called again.
 
     Args:
-        what: Table or figure: unary, main, sgd, temperature, rates or online of any task; table1, figure1a, figure1b or
-            figure1c of ocr; bilstm of chunking; best of horses. Or a round of tuning: tuning-adam, then finals-adam;
-            tuning-sgd, then finals-sgd. Or all.
+        what: Table or figure: unary, main, sgd, temperature, rates or online of ocr, chunking and horses; table1,
+            figure1a, figure1b or figure1c of ocr; bilstm of chunking; best of horses; rates, little or scratch of the
+            tagging tasks. Or a round of tuning (not of the tagging tasks): tuning-adam, then finals-adam; tuning-sgd,
+            then finals-sgd. Or all.
         task: Task.
         seeds: Number of seeds; the paper has 8.
         folds: Number of test folds; all by default.
@@ -130,7 +131,7 @@ def report(
 
 
 def _names(what: str, task: str) -> list[str]:
-    known = [*catalogue.TUNING, *catalogue.names(task)]
+    known = [*catalogue.tuning(task), *catalogue.names(task)]
     if what == "all":
         return known
     if what not in known:

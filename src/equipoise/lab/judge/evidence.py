@@ -6,6 +6,7 @@ from typing import Any
 
 from ..plan import figures, tables
 from ..recipe import Recipe
+from ..run import catalogue
 from .statistics import Results
 
 
@@ -23,12 +24,12 @@ class Evidence:
     """Tables, figures and cells: each has up to thousands of recipes, and claims share them."""
 
     def table(self, name: str) -> tables.Table:
-        """A table of `tables.TABLES`."""
-        return self._cached(name, lambda: tables.TABLES[name](self.task, self.known, **self._which))
+        """A table of the task."""
+        return self._cached(name, lambda: catalogue.makers(self.task)[name](self.task, self.known, **self._which))
 
     def figure(self, name: str) -> figures.Figure:
-        """A figure of `figures.FIGURES`."""
-        return self._cached(name, lambda: figures.FIGURES[name](self.task, self.known, **self._which))
+        """A figure of the task."""
+        return self._cached(name, lambda: catalogue.makers(self.task)[name](self.task, self.known, **self._which))
 
     def runs(self, objective: str, scheme: str, **more: Any) -> tuple[Recipe, ...]:
         """The recipes of a cell; `more` as for `tables.setting`."""

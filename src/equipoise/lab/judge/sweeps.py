@@ -70,7 +70,9 @@ def tolerated(means: Mapping[float, float], within: float = TOLERANCE) -> tuple[
 
 def fraction(x: float) -> str:
     """
-    >>> fraction(0.015625), fraction(4.0), fraction(3e-4)
-    ('1/64', '4', '0.0003')
+    >>> fraction(0.015625), fraction(4.0), fraction(3e-4), fraction(3e-5)
+    ('1/64', '4', '0.0003', '3e-5')
     """
-    return f"1/{1 / x:.0f}" if 0 < x < 1 and math.log2(x).is_integer() else f"{x:g}"
+    if 0 < x < 1 and math.log2(x).is_integer():
+        return f"1/{1 / x:.0f}"
+    return f"{x:g}".replace("e-0", "e-")

@@ -151,8 +151,10 @@ TABLES = {
 
 
 def tuned(task: str, optimizer: str) -> list[Setting]:
-    """Everything that is tuned for a task with an optimizer."""
+    """Everything that is tuned for a task with an optimizer; nothing for a task that is not tuned."""
     settings, objectives = named(task).settings, named(task).objectives
+    if not settings.tuned:
+        return []
     found = [Setting(task, "default", optimizer, "marginal", "unary")]
     for objective in objectives:
         found += [Setting(task, "default", optimizer, objective, scheme) for scheme in SCHEMES]

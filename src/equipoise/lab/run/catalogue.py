@@ -1,8 +1,9 @@
 """Everything that can be run, by name: the rounds of tuning, the tables and the figures of a task."""
 
+from collections.abc import Callable
 from typing import Any
 
-from ..plan import figures, tables
+from ..plan import figures, finetuning, tables
 from ..recipe import Recipe
 from ..tasks import named
 from . import choosing
@@ -12,14 +13,34 @@ TUNING = ("tuning-adam", "finals-adam", "tuning-sgd", "finals-sgd")
 """In the order in which they are run: the finals depend on the first round."""
 
 
+def tuning(task: str) -> tuple[str, ...]:
+    """The rounds of tuning of a task; none if it is not tuned.
+
+    >>> tuning("tagging-wnut17")
+    ()
+    """
+    return TUNING if named(task).settings.tuned else ()
+
+
+def makers(task: str) -> dict[str, Callable[..., Any]]:
+    """The tables and figures of a task by name: functions of a task, the choices of tuning, seeds and folds."""
+    settings = named(task).settings
+    if not settings.tuned:
+        return {name: finetuning.TABLES[name] for name in settings.experiments}
+    here = (*tables.COMMON, *figures.COMMON, *settings.experiments)
+    every: dict[str, Callable[..., Any]] = {**tables.TABLES, **figures.FIGURES}
+    return {name: make for name, make in every.items() if name in here}
+
+
 def names(task: str) -> list[str]:
     """The tables and figures of a task.
 
     >>> names("horses")
     ['unary', 'main', 'sgd', 'temperature', 'best', 'rates', 'online']
+    >>> names("tagging-wnut17")
+    ['rates', 'little', 'scratch']
     """
-    here = (*tables.COMMON, *figures.COMMON, *named(task).settings.experiments)
-    return [name for name in (*tables.TABLES, *figures.FIGURES) if name in here]
+    return list(makers(task))
 
 
 def recipes(
@@ -31,6 +52,5 @@ def recipes(
         return choosing.first_runs(task, optimizer)
     if kind == "finals":
         return choosing.final_runs(task, optimizer, store.records())
-    make: Any = tables.TABLES.get(name) or figures.FIGURES[name]
-    found: list[Recipe] = make(task, choices, **which).recipes
+    found: list[Recipe] = makers(task)[name](task, choices, **which).recipes
     return found

@@ -3,19 +3,24 @@
 A portion is a list of recipes that can train in one stack. An engine runs the portions: in this process, in worker
 processes on this machine, or on a Ray cluster. The store is the only state: if a worker dies, its finished runs are
 recorded, and the others are still missing and are run again.
+
+In a task whose batches need very different room, some seeds are trained after others (`by_seeds`).
 """
 
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Protocol
 
 import torch
 
 from ..recipe import Recipe
+from ..tasks import named
 from ..training import Run, train
 from ..training.engine import STACK_SIZE, Watch
 from ..training.phases import stack_groups
+from ..training.replica import Replica
 from ..training.steps import Step
 from .store import Record, Store, record
 
@@ -56,7 +61,7 @@ def run(
         device: "cpu" or "cuda".
         precision: precision of the nets' matrix products.
         stack_size: maximum number of replicas in a stack.
-        watch: called with the replicas in training after each epoch; only without an engine.
+        watch: called with the replicas of all missing recipes after each epoch; only without an engine.
         step: called after each batch of an epoch; only without an engine.
         each: called with each new record.
     """
@@ -71,7 +76,15 @@ def run(
                 each(kept)
 
     if engine is None:
-        work(missing, keep=lambda kept: keep([kept]), watch=watch, step=step, **options)
+        every = {recipe: Replica(recipe) for recipe in missing}
+
+        def seen(replicas: Sequence[Replica]) -> None:
+            every.update({replica.recipe: replica for replica in replicas})
+            if watch is not None:
+                watch(list(every.values()))
+
+        for some in by_seeds(missing):
+            work(some, keep=lambda kept: keep([kept]), watch=seen, step=step, **options)
         return len(missing)
     for _ in range(TRIES):
         left = store.missing(wanted)
@@ -113,8 +126,12 @@ def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[l
     >>> [len(portion) for portion in portions(recipes, workers=2, stack_size=8)]
     [2, 2, 1]
     """
-    found = []
     size = max(1, min(stack_size, math.ceil(len(recipes) / (2 * workers))))
+    return [portion for some in by_seeds(recipes) for portion in _portions(some, size)]
+
+
+def _portions(recipes: Sequence[Recipe], size: int) -> list[list[Recipe]]:
+    found = []
     for group in stack_groups(recipes, 0):
         found += [[recipes[i] for i in group[start : start + size]] for start in range(0, len(group), size)]
     placed = {recipe for portion in found for recipe in portion}
@@ -122,6 +139,34 @@ def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[l
     rest = [recipe for recipe in recipes if recipe not in placed]
     for number, recipe in enumerate(rest):
         found[number % len(found)].append(recipe)
+    return found
+
+
+def by_seeds(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
+    """The recipes, divided into lists that are trained one after the other.
+
+    Runs of one seed see the same batches. So in a task whose batches need very different room (`graphs_per_room`) they
+    are trained together, and a list has as many whole seeds as fit on the device at once. If training is stopped, only
+    the runs of the current list are lost. The recipes of other tasks are one list.
+
+    >>> recipes = [Recipe("tagging-wnut17", share=share / 30, seed=seed) for share in range(1, 21) for seed in range(3)]
+    >>> [(len(some), {recipe.seed for recipe in some}) for some in by_seeds(recipes)]
+    [(40, {0, 1}), (20, {2})]
+    """
+    varying = {task: getattr(named(task), "graphs_per_room", False) for task in {recipe.task for recipe in recipes}}
+    others = [recipe for recipe in recipes if not varying[recipe.task]]
+    found = [others] if others else []
+    seeds: dict[tuple[str, str, int], list[Recipe]] = {}
+    for recipe in recipes:
+        if varying[recipe.task]:
+            seeds.setdefault((recipe.task, recipe.net, recipe.seed), []).append(recipe)
+    for (task, _), same_net in groupby(sorted(seeds), key=lambda key: key[:2]):
+        lists: list[list[Recipe]] = [[]]
+        for key in same_net:
+            if lists[-1] and len(lists[-1]) + len(seeds[key]) > named(task).replicas_at_once:
+                lists.append([])
+            lists[-1] += seeds[key]
+        found += lists
     return found
 
 

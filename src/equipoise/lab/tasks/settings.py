@@ -58,6 +58,11 @@ class Settings:
     """A larger net, for the table `best`."""
     experiments: tuple[str, ...] = ()
     """Tables and figures that only this task has."""
+    tuned: bool = True
+    """Whether the task has the paper's tables and figures, with tuned hyperparameters.
+
+    Otherwise it has only its `experiments`, which are tables of `plan.finetuning`, and nothing is tuned.
+    """
     nets: Mapping[str, "Settings"] = field(default_factory=dict)
     """The settings of nets that differ in more than the grid."""
 

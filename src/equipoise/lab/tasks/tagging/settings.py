@@ -40,6 +40,8 @@ def _settings(task: str, epochs: int, subset: int) -> Settings:
         grid=Grid(RATES | {"adam": TUNED}, {"adam": (TUNED, (1e-2,), TUNED), **stages}, ALPHAS, (0.001,)),
         rounds=ROUNDS,
         nets={"bilstm": bilstm},
+        experiments=("rates", "little", "scratch"),
+        tuned=False,
     )
 
 
