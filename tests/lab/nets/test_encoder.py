@@ -10,7 +10,7 @@ from torch import Tensor
 
 from equipoise.lab.data import encoders
 from equipoise.lab.data.errors import MissingFileError
-from equipoise.lab.nets import attention, dropout, layer_norm
+from equipoise.lab.nets import attention, dropout, gelu, layer_norm
 from equipoise.lab.nets.dropout import Dropout
 from equipoise.lab.nets.encoder import Config, Encoder, from_checkpoint, tokens
 from equipoise.lab.nets.recurrence import Rows
@@ -29,7 +29,7 @@ LENGTHS = [[7, 3, 5], [1, 7, 2]]
 
 @pytest.fixture
 def _kernels() -> Iterator[None]:
-    with kernels("triton_dropout", "triton_layer_norm", "triton_attention"):
+    with kernels("triton_dropout", "triton_layer_norm", "triton_attention", "triton_gelu"):
         yield
 
 
@@ -157,6 +157,17 @@ def test_the_kernels_of_layer_norm_equal_the_torch_code_in_double_precision(widt
     y = y if drop is None else torch.where(dropout.kept(drop.seeds(), dropout.elements(rows, width), rate), y / 0.9, 0)
     wanted = layer_norm.normalize(residual + y, gain, shift, 1e-12)
     compare(values_and_gradients(got, *inputs), values_and_gradients(wanted, *exact))
+
+
+@pytest.mark.usefixtures("_kernels")
+@pytest.mark.parametrize("width", [5, gelu.LANES + 3])
+def test_the_kernels_of_gelu_equal_the_torch_code_in_double_precision(width: int) -> None:
+    torch.manual_seed(0)
+    shapes = ((2, gelu.BLOCK + 3, width), (2, width))
+    inputs = [torch.randn(shape, device=DEVICE, requires_grad=True) for shape in shapes]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    wanted = torch.nn.functional.gelu(exact[0] + exact[1][:, None])
+    compare(values_and_gradients(gelu._Fused.apply(*inputs), *inputs), values_and_gradients(wanted, *exact))
 
 
 @pytest.mark.usefixtures("_kernels")

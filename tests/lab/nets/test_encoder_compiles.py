@@ -17,7 +17,7 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from equipoise.lab.nets import triton_attention, triton_dropout, triton_layer_norm
+from equipoise.lab.nets import triton_attention, triton_dropout, triton_gelu, triton_layer_norm
 
 numbers = dict.fromkeys(("starts", "lengths", "rows", "seeds"), "*i64") | dict.fromkeys(("moments", "sums"), "*fp32")
 numbers |= dict.fromkeys(("bias", "gain", "shift"), "*fp32") | dict.fromkeys(("scale", "rise", "epsilon"), "fp32")
@@ -38,6 +38,8 @@ for kind in ("fp32", "bf16"):
     made(triton_dropout.drop_kernel, kind, {"LANES": 512}, 2)
     made(triton_layer_norm.forward_kernel, kind, {"DROP": True, "LANES": 512}, 4)
     made(triton_layer_norm.backward_kernel, kind, {"DROP": True, "LANES": 512, "BLOCK": 32}, 4)
+    made(triton_gelu.forward_kernel, kind, {"LANES": 512, "BLOCK": 32}, 4)
+    made(triton_gelu.backward_kernel, kind, {"LANES": 512, "BLOCK": 32}, 4)
     for tile in (64, 128):
         sizes = {"HEADS": 12, "D": 32, "LANES": 32, "TILE": tile, "DROP": True, "SPAN": 512, "PRECISION": "ieee"}
         made(triton_attention.forward_kernel, kind, sizes, 4 if tile == 64 else 8)
@@ -54,5 +56,5 @@ def test_the_kernels_fit_into_shared_memory(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout.splitlines()[-1])
-    assert len(shared) == 14
+    assert len(shared) == 18
     assert max(shared.values()) <= SHARED_MEMORY, shared

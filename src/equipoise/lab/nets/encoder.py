@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from .attention import attend
 from .dropout import SPAN, Dropout
+from .gelu import add_and_gelu
 from .layer_norm import add_and_normalize, normalize
 from .recurrence import Rows
 
@@ -127,8 +128,8 @@ class Encoder:
             qkv = _times(parameters, f"{layer}.qkv", x)
             y = attend(qkv, parameters[f"{layer}.qkv.bias"], batch.rows, self.config.heads, drop)
             x = residual(f"{layer}.mixed", y)
-            bias, weight = parameters[f"{layer}.up.bias"], parameters[f"{layer}.up.weight"]
-            x = residual(f"{layer}.down", functional.gelu(torch.baddbmm(bias[:, None], x, weight.mT)))
+            y = add_and_gelu(_times(parameters, f"{layer}.up", x), parameters[f"{layer}.up.bias"])
+            x = residual(f"{layer}.down", y)
         return x
 
 
