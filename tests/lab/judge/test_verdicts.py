@@ -57,6 +57,8 @@ OTHERWISE: dict[str, Rule] = {
     "learned-joint": scheme_at(learned=96.5),
     "learned-rates": lambda one: as_the_paper(one) - (5.0 if one.scheme == "learned" else 0.0)
     * abs(math.log10(one.learning_rates[0] / 1e-3)),
+    "learned-harm": scheme_at(learned=96.0, joint=96.5),
+    "learned-decades": lambda one: as_the_paper(one) - 0.5 * (one.scheme == "learned" and one.learning_rates[0] > 1e-3),
 }  # fmt: skip
 
 
@@ -83,6 +85,18 @@ def test_claims_about_time_training_and_ratios_fail_too(name: str) -> None:
 
 def test_every_claim_has_a_case_in_which_it_fails() -> None:
     assert set(OTHERWISE) | set(CHANGES) == set(BY_NAME)
+
+
+@pytest.mark.parametrize(("learned", "size", "outcome"), [
+    (96.4, 0.0, YES), (96.25, 0.0, NO), (96.0, 0.0, NO), (96.0, 2.0, YES), (98.0, 0.0, YES),
+])  # fmt: skip
+def test_learned_may_be_below_joint_by_a_fifth_of_a_point_or_by_noise(
+    learned: float, size: float, outcome: str
+) -> None:
+    """Joint has 96.5; learned differs from seed to seed by up to `size` points."""
+    rule = lambda one: learned + size * (one.seed - 3.5) / 3.5 if one.scheme == "learned" else 96.5  # noqa: E731
+    verdict = judge(BY_NAME["learned-harm"], evidence(rule))
+    assert [check.outcome for check in verdict.checks] == [outcome] * 8  # four objectives, two optimizers
 
 
 def test_without_records_nothing_is_tested() -> None:

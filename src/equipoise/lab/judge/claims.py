@@ -1,6 +1,7 @@
 """The claims of the paper, and ours, each with its checks."""
 
-from . import figure_checks, table_checks
+from ..tasks import named
+from . import figure_checks, finetuning, table_checks
 from .table_checks import PAPER_SCHEMES, REMEDIES
 from .verdicts import Claim
 
@@ -157,4 +158,27 @@ CLAIMS = (
         figure_checks.wider_rates,
         pooled=False,
     ),
+    Claim(
+        "learned-harm",
+        "In no cell of the main and SGD tables is learned scaling below joint training by more than 0.2 points.",
+        "ours",
+        table_checks.learned_does_no_harm,
+    ),
+    Claim(
+        "learned-decades",
+        "Learned scaling stays within 0.3 points of its best over learning rates that differ by a factor of 100.",
+        "ours",
+        figure_checks.two_decades,
+        ("ocr", "chunking"),
+        pooled=False,
+    ),
 )
+
+
+def about(task: str) -> tuple[Claim, ...]:
+    """The claims for tasks of this kind: those about the paper's experiments, or those about fine-tuning.
+
+    >>> about("horses") == CLAIMS, about("tagging-wnut17")[0].name
+    (True, 'finetuning-rates')
+    """
+    return CLAIMS if named(task).settings.tuned else finetuning.CLAIMS

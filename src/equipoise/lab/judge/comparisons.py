@@ -7,9 +7,11 @@ as good          yes: d above -m                no: d below -m
 behind           yes: d below -m                no: d above -m
 alike            yes: d inside ±m               no: d outside ±m
 slightly worse   yes: d in [-0.5, m]            no: d outside; the bound is -m where m > 0.5
+not below        yes: d not below -m            no: d below -m; here m is a given number
+by at least m    yes: d above m                 no: d below m
 
 Everything else is undecided. Two rules guard against diverged runs, which hardly move d: a scheme is not better if its
-mean is lower, and not as good if it has more diverged runs.
+mean is lower, and it is below or not as good if it has more diverged runs.
 """
 
 import math
@@ -79,8 +81,19 @@ def behind(evidence: Evidence, name: str, first: Side, second: Side, gap: Gap | 
     return _check(evidence, name, first, second, lambda effect, m, _: effect.within(-math.inf, -m), gap=gap)
 
 
-def alike(evidence: Evidence, name: str, first: Side, second: Side) -> Check:
-    return _check(evidence, name, first, second, lambda effect, m, _: effect.within(-m, m))
+def alike(evidence: Evidence, name: str, first: Side, second: Side, m: float | None = None) -> Check:
+    return _check(evidence, name, first, second, lambda effect, m, _: effect.within(-m, m), m=m)
+
+
+def not_below(evidence: Evidence, name: str, first: Side, second: Side, m: float = 0.0) -> Check:
+    def rule(effect: Effect, m: float, found: Comparison) -> str:
+        return NO if effect.high < -m or found.diverged[0] > found.diverged[1] else YES
+
+    return _check(evidence, name, first, second, rule, m=m)
+
+
+def by_at_least(evidence: Evidence, name: str, first: Side, second: Side, m: float) -> Check:
+    return _check(evidence, name, first, second, lambda effect, m, _: effect.within(m), m=m)
 
 
 def slightly_worse(evidence: Evidence, name: str, first: Side, second: Side) -> Check:
@@ -104,14 +117,22 @@ def gap(evidence: Evidence, remedy: Sequence[Recipe], joint: Sequence[Recipe], s
 
 
 def _check(
-    evidence: Evidence, name: str, first: Side, second: Side, rule: Rule, metric: str = "test", gap: Gap | None = None
+    evidence: Evidence,
+    name: str,
+    first: Side,
+    second: Side,
+    rule: Rule,
+    metric: str = "test",
+    gap: Gap | None = None,
+    m: float | None = None,
 ) -> Check:
     found = compare(first[1], second[1], evidence.results, metric)
     if found is None:
         return Check(name)
     in_epochs = metric == "epochs"
     effect = Effect(found.difference, found.over_runs.low, found.over_runs.high, "epochs" if in_epochs else "points")
-    m = 0.0 if in_epochs else margin(first[1][0], second[1][0])
+    if m is None:
+        m = 0.0 if in_epochs else margin(first[1][0], second[1][0])
     unit = {"test": "", "train": " on training examples", "epochs": " epochs"}[metric]
     sides = zip((first[0], second[0]), (found.first, found.second), found.diverged, strict=True)
     shown = ", ".join(f"{side} {mean:.2f}{unit}{_diverged(count)}" for side, mean, count in sides)

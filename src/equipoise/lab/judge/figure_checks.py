@@ -16,6 +16,7 @@ STEADY = 0.2
 """A ratio that changes by less than this share is stable."""
 STAYS = 0.9
 """The share of runs that must end with the factor they started with."""
+TWO_DECADES = 100.0
 FAILS = 1.0
 """Training fails if the mean is at least this many points below the best alpha's."""
 
@@ -131,6 +132,16 @@ def wider_rates(evidence: Evidence) -> list[Check]:
         f"joint: a factor of {joint_factor:.0f} ({joint_low:g} to {joint_high:g}, best {joint_best:.2f})"
     )
     return [Check(name, YES if factor > joint_factor * 1.001 else NO, numbers)]
+
+
+def two_decades(evidence: Evidence) -> list[Check]:
+    """On a grid of learning rates, without an interval."""
+    name, found = "learned", rate_ranges(evidence)
+    if "learned" not in found:
+        return [Check(name)]
+    best, low, high = found["learned"]
+    numbers = f"a factor of {high / low:.0f} ({low:g} to {high:g}, best {best:.2f})"
+    return [Check(name, YES if high / low > TWO_DECADES / 1.001 else NO, numbers)]
 
 
 def keeps_its_start(evidence: Evidence) -> list[Check]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..plan import paper, tables
 from ..tasks import named
-from .comparisons import Check, Gap, Side, alike, as_good, behind, better, gap, slightly_worse
+from .comparisons import Check, Gap, Side, alike, as_good, behind, better, gap, not_below, slightly_worse
 from .effects import NOT_TESTED, Sample, estimate
 from .evidence import Evidence
 from .statistics import by_run, summarize
@@ -15,6 +15,9 @@ REMEDIES = ("online", "offline", "offline_reg")
 PAPER_SCHEMES = tuple(paper.SCHEMES.split())
 HALF = 2 / 3
 """At most this share of stage's epochs counts as about half of its time; the paper's shares are 0.53 to 0.66."""
+
+HARM = 0.2
+"""Points by which learned scaling may be below joint training."""
 
 Checks = Callable[[Evidence], list[Check]]
 
@@ -58,6 +61,16 @@ def sgd_order(evidence: Evidence, objective: str, scheme: str, name: str) -> Che
 def sgd_worse(evidence: Evidence, objective: str, scheme: str, name: str) -> Check:
     adam = ("Adam", evidence.runs(objective, scheme))
     return slightly_worse(evidence, name, ("SGD", evidence.runs(objective, scheme, optimizer="sgd")), adam)
+
+
+def learned_does_no_harm(evidence: Evidence) -> list[Check]:
+    """In every cell of the main and SGD tables."""
+    checks = []
+    for objective, optimizer in itertools.product(named(evidence.task).objectives, ("adam", "sgd")):
+        learned, joint = ((one, evidence.runs(objective, one, optimizer=optimizer)) for one in ("learned", "joint"))
+        name = f"{tables.TITLES[objective]}, {'Adam' if optimizer == 'adam' else 'SGD'}"
+        checks.append(not_below(evidence, name, learned, joint, HARM))
+    return checks
 
 
 def temperature(evidence: Evidence) -> list[Check]:
