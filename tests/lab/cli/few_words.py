@@ -1,10 +1,11 @@
-"""Handwriting with few words, so that the commands are fast."""
+"""Handwriting with few words, and a demo with few steps, so that the commands are fast."""
 
 from dataclasses import replace
 
 import pytest
 
 from equipoise.lab import tasks
+from equipoise.lab.demo import crf_alone
 from equipoise.lab.tasks.ocr import OCR
 from equipoise.lab.tasks.task import Split
 
@@ -16,7 +17,8 @@ class FewWords(OCR):
 
 
 def use_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the task `ocr`."""
+    """Replace the task `ocr`, and the cases of the demo."""
+    monkeypatch.setattr(crf_alone, "CASES", {"few steps": crf_alone.Case(steps=5)})
     monkeypatch.setitem(tasks.TASKS, "ocr", FewWords)
     settings = replace(OCR.settings, base=replace(OCR.settings.base, subset=50, stop=3))
     monkeypatch.setattr(FewWords, "settings", settings)

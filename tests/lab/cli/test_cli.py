@@ -1,6 +1,7 @@
 """The commands, on a small part of the handwriting data."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from lab.cli.few_words import use_few_words
 import equipoise
 from equipoise.lab import tasks
 from equipoise.lab.data import ocr
+from equipoise.lab.demo import experiment
 from equipoise.lab.run.store import Store
 from equipoise.lab.schemes import SCHEMES
 from equipoise.lab.training import Model
@@ -143,13 +145,28 @@ def test_the_demo_compares_seven_schemes_and_writes_a_self_contained_page(
 ) -> None:
     out = tmp_path / "demo.html"
     assert call("demo", "--epochs", 2, "--out", out, "--json") == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert list(rows) == ["unary", "joint", "stage", "online", "offline", "offline_reg", "learned"]
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["handwriting"]) == ["unary", "joint", "stage", "online", "offline", "offline_reg", "learned"]
+    assert [len(row["shares"]) for row in found["crf_alone"]] == [len(found["rates"])] * 3  # one case, three methods
     page = Page()
     page.feed(out.read_text())
-    assert page.tags.count("polyline") == 6  # the ratio of every scheme except unary
+    assert page.tags.count("polyline") == 3 + 6  # three methods, and the ratio of every scheme except unary
     assert page.tags.count("rect") >= 26 * 26  # the heat map
     assert page.loads == []
+
+
+def test_the_demo_prints_plain_lines_where_there_is_no_terminal(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment, "run", interrupt)  # handwriting would take longer
+    assert call("demo", "--out", tmp_path / "demo.html") == 130
+    printed = capsys.readouterr().out
+    assert re.search(r"^share of the gain found, by learning rate, in %\n +1e-05 +0.0001 ", printed, re.MULTILINE)
+    assert re.search(r"^few steps +Learned\(\)( +-?\d+){5}$", printed, re.MULTILINE)
+    assert "\x1b" not in printed
 
 
 def test_help_lists_commands_schemes_and_tasks(command: Call, capsys: pytest.CaptureFixture[str]) -> None:

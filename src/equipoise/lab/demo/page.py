@@ -1,9 +1,10 @@
 """The results of the demo as one self-contained HTML file."""
 
+from collections.abc import Sequence
 from html import escape
 from string import ascii_lowercase
 
-from . import svg
+from . import crf_alone, svg
 from .experiment import Outcome, Word
 
 STYLE = """
@@ -25,15 +26,17 @@ figure { margin: 0; } figure > svg { width: 100%; height: auto; } .heat > svg { 
 """
 
 
-def page(outcome: Outcome) -> str:
-    """The whole page."""
+def page(outcome: Outcome, rows: Sequence[crf_alone.Row]) -> str:
+    """The whole page: first the CRF alone, then handwriting."""
     ratios = {
         scheme: [epoch.ratio for epoch in run.history] for scheme, run in outcome.runs.items() if scheme != "unary"
     }
     counts = outcome.counts
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>equipoise: seven ways to train a CRF</title><style>{STYLE}</style></head><body>
+<title>equipoise: why a CRF may learn nothing, and seven ways to train it</title><style>{STYLE}</style></head><body>
+<h1>A plain CRF learns nothing at a small learning rate</h1>
+{_alone(rows)}
 <h1>Seven ways to train the same model</h1>
 <p>A small net reads handwritten letters one by one (unary). A CRF on top of it scores which letters follow each other.
 Net and CRF can be trained together (joint), one after the other (stage), or together with their scores kept in balance
@@ -54,6 +57,23 @@ words with the most repaired letters. Below each letter: the reading of the net 
 <p class="note">Data: R. Kassel, B. Taskar. The publisher removed the first letter of each word.</p>
 </body></html>
 """
+
+
+def _alone(rows: Sequence[crf_alone.Row]) -> str:
+    ticks = [f"{rate:g}" for rate in crf_alone.RATES]
+    head = "<tr><th>method</th>" + "".join(f"<th>{tick}</th>" for tick in ticks) + "<th>net</th></tr>"
+    body = "".join(
+        f"<tr><td>{escape(row.method)}</td>{''.join(f'<td>{round(100 * x)}</td>' for x in row.shares)}"
+        f"<td>{escape(row.case)}</td></tr>"
+        for row in rows
+    )
+    series = {row.method: [100 * x for x in row.shares] for row in rows if row.case == rows[0].case}
+    picture = svg.curves(series, x="learning rate", y="share of the gain in %", logarithmic=False, ticks=ticks)
+    return f"""<p>{crf_alone.SHOWN}</p>
+<div class="wide"><table>{head}{body}</table></div>
+<figure>{picture}</figure>
+<p>A larger rate for the CRF helps, but how much larger it must be depends on the rate of the net and on the size of its
+scores. With <code>scaling.Learned()</code> neither matters.</p>"""
 
 
 def _table(outcome: Outcome) -> str:

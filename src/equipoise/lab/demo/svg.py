@@ -8,13 +8,35 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 """A palette for colour-blind readers (Okabe and Ito)."""
 
 
-def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic: bool = True) -> str:
-    """Lines over 1, 2, 3, ... with a legend.
+FILE_STYLE = "text { fill: #444; font: 12px system-ui, sans-serif; } .grid { stroke: #ddd; }"
+
+
+def file(picture: str) -> str:
+    """A picture as the content of an SVG file, with a white background and a style of its own.
+
+    >>> file(letter([[1]]))[:38]
+    '<svg xmlns="http://www.w3.org/2000/svg'
+    """
+    head, rest = picture.split(">", 1)
+    own = f'<style>{FILE_STYLE}</style><rect width="100%" height="100%" fill="#fff"/>'
+    return head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"') + ">" + own + rest + "\n"
+
+
+def curves(
+    series: Mapping[str, Sequence[float]],
+    *,
+    x: str,
+    y: str,
+    logarithmic: bool = True,
+    ticks: Sequence[str] = (),
+    legend: int = 150,
+) -> str:
+    """Lines over 1, 2, 3, ..., or over the names in `ticks`, with a legend of this width.
 
     >>> curves({"joint": [1.0, 10.0]}, x="epoch", y="ratio").count("<polyline")
     1
     """
-    width, height, left, bottom, right = 640, 320, 52, 40, 150
+    width, height, left, top, bottom, right = 490 + legend, 320, 52, 24, 40, legend
     scale = math.log10 if logarithmic else float
     values = [scale(value) for line in series.values() for value in line if value > 0 or not logarithmic]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
@@ -23,7 +45,7 @@ def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic
 
     def place(step: int, value: float) -> tuple[float, float]:
         across = left + (width - left - right) * (step / max(longest - 1, 1))
-        return across, 12 + (height - bottom - 12) * (high - scale(value)) / (high - low)
+        return across, top + (height - bottom - top) * (high - scale(value)) / (high - low)
 
     parts: list[str] = []
     drawn: list[str] = []
@@ -33,10 +55,12 @@ def curves(series: Mapping[str, Sequence[float]], *, x: str, y: str, logarithmic
         parts.append(f'<text x="{left - 6}" y="{down + 4:.1f}" text-anchor="end">{tick:g}</text>')
     for step in range(0, longest, max(1, longest // 8)):
         across, _ = place(step, 10**high if logarithmic else high)
-        parts.append(f'<text x="{across:.1f}" y="{height - bottom + 18}" text-anchor="middle">{step + 1}</text>')
+        label = escape(ticks[step]) if ticks else step + 1
+        parts.append(f'<text x="{across:.1f}" y="{height - bottom + 18}" text-anchor="middle">{label}</text>')
     for number, (name, line) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
-        points = " ".join("{:.1f},{:.1f}".format(*place(step, value)) for step, value in enumerate(line) if value > 0)
+        shown = [(step, value) for step, value in enumerate(line) if value > 0 or not logarithmic]
+        points = " ".join("{:.1f},{:.1f}".format(*place(step, value)) for step, value in shown)
         dashes = ' stroke-dasharray="6 6"' if points in drawn else ""  # so that the curve below stays visible
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{points}"/>')
         drawn.append(points)
@@ -86,7 +110,9 @@ def letter(pixels: Sequence[Sequence[int]], scale: int = 3) -> str:
 
 def _ticks(low: float, high: float, logarithmic: bool) -> list[float]:
     if not logarithmic:
-        return [low + (high - low) * i / 4 for i in range(5)]
+        between = 10 ** math.floor(math.log10(high - low))
+        between *= next(share for share in (1, 0.5, 0.25, 0.1) if (high - low) / (share * between) >= 4)
+        return [mark * between for mark in range(math.ceil(low / between), math.floor(high / between) + 1)]
     first, last = math.floor(low), math.ceil(high)
     marks = [base * 10.0**power for power in range(first, last + 1) for base in (1, 2, 5)]
     return [mark for mark in marks if low - 1e-9 <= math.log10(mark) <= high + 1e-9]
