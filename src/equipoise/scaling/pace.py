@@ -59,11 +59,11 @@ class _Pace(torch.autograd.Function):
         ctx.now = Paced(*inputs[1:])
 
     @staticmethod
-    @torch.no_grad()
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
         if torch.compiler.is_compiling() or has_values(gradient):
-            for held, new in zip(ctx.now, moved(ctx.now, gradient), strict=True):
-                held.copy_(new)
+            with torch.no_grad():  # not as a decorator, which torch.compile does not support here
+                for held, new in zip(ctx.now, moved(ctx.now, gradient), strict=True):
+                    held.copy_(new)
         return None, None, None, None
 
 
