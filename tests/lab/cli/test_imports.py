@@ -18,8 +18,9 @@ OTHER_TASKS = (
     "nets/recurrence",
     "nets/unet",
 )
-NOT_TRAINING = ("tasks/ocr/predict", "tasks/predicting", "nets/triton_pooling", "data/errors", "data/registry")
-"""Prediction, a GPU kernel, and download of data."""
+KERNELS = ("nets/triton_pooling", "training/fused_adam", "training/triton_adam")
+NOT_TRAINING = ("tasks/ocr/predict", "tasks/predicting", "data/errors", "data/registry", *KERNELS)
+"""Prediction, GPU kernels, and download of data."""
 
 
 def file_of(parts: tuple[str, ...]) -> Path | None:

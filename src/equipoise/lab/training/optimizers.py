@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...scaling.method import leading
+from . import fused_adam
 
 State = dict[str, Tensor]
 Parameters = dict[str, Tensor]
@@ -29,7 +30,7 @@ class Optimizer:
 
 
 def _adam(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, moves: Tensor) -> None:
-    beta1, beta2, tiny = 0.9, 0.999, 1e-8
+    (beta1, beta2), tiny = fused_adam.BETAS, fused_adam.TINY
     mean, square = state["mean"], state["square"]
     mean.lerp_(g, leading((1 - beta1) * moves, g.ndim))
     square.lerp_(g * g, leading((1 - beta2) * moves, g.ndim))
@@ -98,6 +99,7 @@ def step(
     net alone.
     """
     steps.add_(moves)
+    fused: dict[bool, Tensor] = {}  # the coefficients of the kernel, of the pairwise part and of the rest
     for name, gradient in gradients.items():
         if name.startswith(SCALES):
             optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)
@@ -107,6 +109,13 @@ def step(
             share = decay * (1 - net_alone)
         if pairwise_rate is not None and name.startswith("pairwise."):
             own = rate * pairwise_rate
+        if optimizer.name == "adam" and fused_adam.usable(parameters[name]):
+            part = name.startswith("pairwise.")
+            if part not in fused:
+                fused[part] = fused_adam.coefficients(steps, own, moves, share, clip)
+            slots = state[name]
+            fused_adam.update(parameters[name], gradient, slots["mean"], slots["square"], fused[part])
+            continue
         if clip is not None:
             gradient = gradient * leading(clip, gradient.ndim)  # not in place: autograd may return views
         parameters[name].mul_(leading(1 - own * moves * share, gradient.ndim))
