@@ -12,10 +12,20 @@ from equipoise import ChainCRF, chain, constraints, scaling
 from equipoise.crf import scanning
 
 BIO = constraints.from_labels(["O", "B-X", "I-X", "B-Y", "I-Y"], "BIO")
+
+
+def learned() -> ChainCRF:
+    """After one step of training."""
+    crf = ChainCRF(5, scaling.Learned(), BIO, boundaries=True)
+    crf.loss(7 * torch.randn(4, 6, 5), torch.zeros(4, 6, dtype=torch.int64)).backward()
+    return crf.eval()
+
+
 LAYERS: dict[str, Callable[[], ChainCRF]] = {
     "map": lambda: ChainCRF(5, boundaries=True),
     "constrained": lambda: ChainCRF(5, constraints=BIO),
     "offline": lambda: ChainCRF(5, scaling.Offline(2.0), BIO),
+    "learned": learned,
     "marginal": lambda: ChainCRF(5, objective="marginal"),
     "unary": lambda: ChainCRF(5, objective="unary"),
 }
@@ -61,8 +71,9 @@ def test_without_a_mask() -> None:
         assert torch.equal(program(unary), tagger(unary))
 
 
-def test_log_marginals() -> None:
-    tagger = Tagger(LAYERS["constrained"](), "log_marginals")
+@pytest.mark.parametrize("name", ["constrained", "learned"])
+def test_log_marginals(name: str) -> None:
+    tagger = Tagger(LAYERS[name](), "log_marginals")
     program = export(tagger, example(3, 7), dynamic_shapes=dynamic(2)).module()
     for b, length in SHAPES:
         unary, mask = example(b, length, seed=1)

@@ -19,7 +19,7 @@ from ..native.values import readable
 from ..scaling import Scaling
 from ..scaling.method import checked, empty_like
 from . import gold
-from .checkpoints import add_scaling, remove_constraints
+from .checkpoints import add_scaling, remove_constraints, stored_size
 
 ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
 
@@ -114,7 +114,8 @@ class ChainPotentials(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         remove_constraints(state_dict, prefix, dict(zip(ALLOWED, self._allowed(), strict=True)))
-        add_scaling(state_dict, prefix + "scaling.", self.scaling)
+        size = stored_size(state_dict, prefix, dict(self.named_parameters(recurse=False)), self.constraints)
+        add_scaling(state_dict, prefix + "scaling.", self.scaling, size)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _prepare(self, unary: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Potentials, Kept]:
