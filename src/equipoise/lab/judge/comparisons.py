@@ -11,7 +11,7 @@ not below        yes: d not below -m            no: d below -m; here m is a give
 by at least m    yes: d above m                 no: d below m
 
 Everything else is undecided. Two rules guard against diverged runs, which hardly move d: a scheme is not better if its
-mean is lower, and it is below or not as good if it has more diverged runs.
+mean is lower, and not as good if it has more diverged runs.
 """
 
 import math
@@ -86,10 +86,7 @@ def alike(evidence: Evidence, name: str, first: Side, second: Side, m: float | N
 
 
 def not_below(evidence: Evidence, name: str, first: Side, second: Side, m: float = 0.0) -> Check:
-    def rule(effect: Effect, m: float, found: Comparison) -> str:
-        return NO if effect.high < -m or found.diverged[0] > found.diverged[1] else YES
-
-    return _check(evidence, name, first, second, rule, m=m)
+    return _check(evidence, name, first, second, lambda effect, m, _: NO if effect.high < -m else YES, m=m)
 
 
 def by_at_least(evidence: Evidence, name: str, first: Side, second: Side, m: float) -> Check:

@@ -23,6 +23,8 @@ SHOWN = ("unary", "joint", "joint_x100", "learned")
 LABELS = {"unary": "softmax", "learned": "learned (ours)"} | {scheme: scheme.replace("_", " ") for scheme in JOINT}
 """How schemes are named on the pages, if not by their own name."""
 
+CORPORA = {"tagging-conll2000": "CoNLL-2000", "tagging-wnut17": "WNUT-17"}
+
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
 USUAL_RATE = 3e-5
 """A usual learning rate to fine-tune an encoder."""
@@ -91,7 +93,16 @@ def picture(table: Table, task: str) -> Figure:
         Curve(LABELS.get(scheme, scheme), {rate: table.cells[rate_row(task, rate), scheme].recipes for rate in RATES})
         for scheme in SHOWN
     )
-    return Figure("rates", named(task).title, "learning rate", "F1", curves)
+    return Figure("rates", corpus(task), "learning rate", "F1", curves)
+
+
+def corpus(task: str) -> str:
+    """The name of the task's corpus, or the title of a task that is not listed here.
+
+    >>> corpus("tagging-wnut17")
+    'WNUT-17'
+    """
+    return CORPORA.get(task) or str(named(task).title)
 
 
 def rate_row(task: str, rate: float, objective: str = "likelihood") -> tuple[str, str]:

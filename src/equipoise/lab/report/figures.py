@@ -3,7 +3,8 @@
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +22,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c0609a", "#a67c00", "#7f7f7f")
 MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 INK = "#777777"
 """The colour of text and axes in viewers without style sheets."""
-DEPTH = 8.0
-"""The range shown below the best, in points; values below it are marked at the edge."""
+DEPTH, PANEL_DEPTH = 8.0, 40.0
+"""The range shown below the best, in points, in a single figure and in panels; lower values are marked at the edge."""
 
 STYLE = (
     "<style>.chart text{fill:#444 !important}@media (prefers-color-scheme:dark)"
@@ -40,6 +41,10 @@ RC: Any = {
     "legend.frameon": False,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
+
+
+Panel = tuple[Figure, Callable[["Axes"], None]]
+"""A figure, and what draws it."""
 
 
 class DrawingError(RuntimeError):
@@ -60,11 +65,30 @@ def draw(figure: Figure, name: str, results: Results, best: float | None = None)
         curves = {curve.label: ratio_curve(curve.recipes[None], results) for curve in figure.curves}
         if not any(curves.values()):
             return None
-        return _svg(figure, name, lambda axes: _ratio_curves(axes, curves))
-    points = {label: _with_results(found) for label, found in summaries(figure, results).items()}
-    if not any(len(points[curve.label]) > 1 for curve in figure.curves):
+        return _svg([(figure, lambda axes: _ratio_curves(axes, curves))], name, figure.title)
+    points = _points(figure, results)
+    if not points:
         return None
-    return _svg(figure, name, lambda axes: _sweeps(axes, figure, points, best))
+    return _svg([(figure, lambda axes: _sweeps(axes, figure, points, best))], name, figure.title)
+
+
+def draw_panels(figures: Sequence[Figure], name: str, title: str, results: Results) -> str | None:
+    """Sweeps side by side with one legend, as SVG text; those without data are left out. None if all are.
+
+    >>> draw_panels([], "tagging-rates", "F1 by learning rate", Results([])) is None
+    True
+    """
+    panels: list[Panel] = []
+    for figure in figures:
+        if points := _points(figure, results):
+            panels.append((figure, partial(_sweeps, figure=figure, points=points, best=None, depth=PANEL_DEPTH)))
+    return _svg(panels, name, title) if panels else None
+
+
+def _points(figure: Figure, results: Results) -> dict[str, dict[float | None, Summary]]:
+    """The points of every curve and level that have a result; nothing if no curve has two."""
+    points = {label: _with_results(found) for label, found in summaries(figure, results).items()}
+    return points if any(len(points[curve.label]) > 1 for curve in figure.curves) else {}
 
 
 def _with_results(points: Mapping[float | None, Summary]) -> dict[float | None, Summary]:
@@ -88,7 +112,11 @@ def _ratio_curves(axes: "Axes", curves: Mapping[str, RatioCurve | None]) -> None
 
 
 def _sweeps(
-    axes: "Axes", figure: Figure, points: Mapping[str, dict[float | None, Summary]], best: float | None
+    axes: "Axes",
+    figure: Figure,
+    points: Mapping[str, dict[float | None, Summary]],
+    best: float | None,
+    depth: float = DEPTH,
 ) -> None:
     axes.set_xscale("log", base=2 if figure.x == "alpha" else 10)
     axes.set_xticks([x for x in figure.curves[0].recipes if x is not None])
@@ -96,7 +124,7 @@ def _sweeps(
     axes.xaxis.set_minor_formatter(_none)
     means = [summary.mean for found in points.values() for summary in found.values() if summary.mean is not None]
     lowest, highest = min(means), max(means)
-    bottom = highest - DEPTH
+    bottom = highest - depth
     for number, (label, found) in enumerate(points.items()):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
         ys = np.array([summary.mean for summary in found.values()], dtype=float)
@@ -115,7 +143,7 @@ def _sweeps(
     axes.set_ylim(max(bottom, lowest - 0.1 * (highest - lowest) - 0.1), highest + 0.4)
 
 
-def _svg(figure: Figure, name: str, fill: Any) -> str:
+def _svg(panels: Sequence[Panel], name: str, title: str) -> str:
     try:
         import matplotlib
         from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -125,13 +153,19 @@ def _svg(figure: Figure, name: str, fill: Any) -> str:
     with matplotlib.rc_context(RC), io.StringIO() as text:
         canvas = Canvas(figsize=(7.2, 4.0), layout="constrained")
         FigureCanvasSVG(canvas)
-        axes = canvas.add_subplot()
-        fill(axes)
-        canvas.legend(loc="outside upper left", ncols=4, fontsize=9.5)
-        axes.set_xlabel(figure.x)
-        axes.set_ylabel("||U|| / ||W||" if figure.y == "ratio" else f"{figure.y}, %")
+        legend: dict[str, Any] = {}
+        for number, (figure, fill) in enumerate(panels):
+            axes = canvas.add_subplot(1, len(panels), number + 1)
+            fill(axes)
+            handles, labels = axes.get_legend_handles_labels()
+            legend = dict(zip(labels, handles, strict=True)) | legend
+            axes.set_xlabel(figure.x)
+            axes.set_ylabel("||U|| / ||W||" if figure.y == "ratio" else f"{figure.y}, %")
+            if len(panels) > 1:
+                axes.set_title(figure.title, fontsize=11.0)
+        canvas.legend(list(legend.values()), list(legend), loc="outside upper left", ncols=4, fontsize=9.5)
         canvas.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        return _tidy(text.getvalue(), figure.title, name)
+        return _tidy(text.getvalue(), title, name)
 
 
 def _tidy(svg: str, title: str, name: str) -> str:

@@ -1,4 +1,7 @@
-"""The results pages: `summary.md`, one page per task, and figures, from records alone."""
+"""The results pages: `summary.md`, one page per task of the paper, one on fine-tuning, and figures.
+
+They are made from records alone.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_whole
-from ..judge.claims import CLAIMS
+from ..judge.claims import about
 from ..judge.evidence import Evidence
 from ..judge.statistics import Results
 from ..judge.verdicts import judge_all
 from ..plan import grids, tables
 from ..run.store import Record
-from ..tasks import TASKS
+from ..tasks import TASKS, named
 from .blocks import Block, Picture, to_markdown
 from .html import to_html
 from .summary import summary_page
+from .tagging_page import NAME, tagging_page
 from .task_page import task_page
 
 NOTES = Path("results/notes")
@@ -45,15 +49,21 @@ class Options:
 
 
 def documents(records: Iterable[Record], options: Options | None = None) -> dict[str, list[Block]]:
-    """The pages by name: "summary", then each task that has records."""
+    """The pages by name: "summary", then each task of the paper that has records, then "tagging"."""
     options = options or Options()
     results = Results(records)
     run = {kept.recipe.task for kept in results.records}
     every = [Evidence(results, task, options.known, options.seeds, options.folds) for task in TASKS if task in run]
-    verdicts = {evidence.task: judge_all(CLAIMS, evidence) for evidence in every}
+    verdicts = {evidence.task: judge_all(about(evidence.task), evidence) for evidence in every}
     pages = {"summary": summary_page(every, verdicts, results)}
+    finetuned = []
     for evidence in every:
+        if not named(evidence.task).settings.tuned:
+            finetuned.append(evidence)
+            continue
         pages[evidence.task] = task_page(evidence, verdicts[evidence.task], options.known, options.notes, options.draw)
+    if finetuned:
+        pages[NAME] = tagging_page(finetuned, verdicts, options.notes, options.draw)
     return pages
 
 

@@ -1,13 +1,16 @@
 """The summary page: the main table of every task, the verdict on every claim, and how it was run."""
 
-from ..judge.claims import CLAIMS
+from collections.abc import Sequence
+
+from ..judge.claims import about
 from ..judge.evidence import Evidence
 from ..judge.statistics import Results, summarize
 from ..judge.verdicts import Verdict
+from ..plan.finetuning import corpus
 from ..run.store import Record
 from ..schemes import SCHEMES
 from ..tasks import named
-from . import wording
+from . import tagging_page, wording
 from .blocks import Block, Command, Fold, Grid, Heading, Items, Text
 from .claim_section import claim_cell
 from .table_sections import printed_text, results_grid
@@ -18,14 +21,25 @@ def summary_page(every: list[Evidence], verdicts: dict[str, list[Verdict]], resu
     blocks: list[Block] = [Heading(1, "Results"), Text(wording.INTRODUCTION)]
     if not every:
         return [*blocks, Text("There are no records yet: `equipoise reproduce` makes them.")]
-    blocks.append(Text(wording.TABLES))
-    for evidence in every:
+    paper = [evidence for evidence in every if named(evidence.task).settings.tuned]
+    finetuned = [evidence for evidence in every if evidence not in paper]
+    if paper:
+        blocks.append(Text(wording.TABLES))
+    for evidence in paper:
         blocks += _main_table(evidence)
+    if finetuned:
+        blocks += _finetuning(finetuned)
     used = {kept.recipe.scheme for kept in results.records}
     glossary = tuple((name, scheme.text) for name, scheme in SCHEMES.items() if name in used)
     blocks += [Heading(2, "Training schemes"), Grid(("scheme", "what it does"), glossary, left=2)]
-    blocks += [Heading(2, "Claims"), _claims(verdicts), Text(wording.CLAIMS)]
-    blocks.append(Fold("How verdicts are reached", (Items(wording.RULES),)))
+    if paper:
+        header = [named(evidence.task).title for evidence in paper]
+        blocks += [Heading(2, "Claims"), _claims(paper, header, verdicts), Text(wording.CLAIMS)]
+        blocks.append(Fold("How verdicts are reached", (Items(wording.RULES),)))
+    if finetuned:
+        header = [corpus(evidence.task) for evidence in finetuned]
+        blocks += [Heading(2, "Claims about fine-tuning"), _claims(finetuned, header, verdicts)]
+        blocks.append(Text(wording.FINETUNING_CLAIMS))
     return blocks + _how(results)
 
 
@@ -43,12 +57,21 @@ def _main_table(evidence: Evidence) -> list[Block]:
     return blocks
 
 
-def _claims(verdicts: dict[str, list[Verdict]]) -> Grid:
-    found = {(task, one.claim.name): one for task, judged in verdicts.items() for one in judged}
+def _finetuning(every: list[Evidence]) -> list[Block]:
+    heading = Heading(2, f"{tagging_page.TITLE} (F1, %)", f"{tagging_page.NAME}.md")
+    grid = tagging_page.short_table(every)
+    return [heading, Text(wording.FINETUNING), *([grid] if grid else [])]
+
+
+def _claims(every: list[Evidence], titles: Sequence[str], verdicts: dict[str, list[Verdict]]) -> Grid:
+    """The claims about tasks of one kind, with one column per task."""
+    tasks = [evidence.task for evidence in every]
+    found = {(task, one.claim.name): one for task in tasks for one in verdicts[task]}
     rows = [
-        (claim.text, claim.where, *(claim_cell(found.get((task, claim.name))) for task in verdicts)) for claim in CLAIMS
+        (claim.text, claim.where, *(claim_cell(found.get((task, claim.name))) for task in tasks))
+        for claim in about(tasks[0])
     ]
-    header = ("claim", "where", *(named(task).title for task in verdicts))
+    header = ("claim", "where", *titles)
     return Grid(header, tuple(rows), left=len(header))
 
 

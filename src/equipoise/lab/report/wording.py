@@ -41,6 +41,7 @@ RULES = (
     "**About half the time.** At most two thirds of stage's epochs. **Training fails**: the mean is at least 1 point "
     "below the best alpha's. Both intervals come from the same bootstrap. **Stable**: the ratio changes by less than "
     "20 %. **Keeps the factor**: at least nine of ten runs.",
+    "**Not below by more than 0.2 points.** No if the interval of d is below -0.2, otherwise yes.",
     "**Undecided** is every comparison between yes and no.",
     "**Claim.** Yes: every comparison is yes. In part: some are yes, and the others are not or were not tested. No: "
     "none is yes, and at least one is no. Undecided: none is yes or no.",
@@ -50,4 +51,32 @@ CAPTION = (
     "The small line is the paper's number, with our difference in brackets; ▲ and ▼ mark differences of more than 0.3 "
     "points. Within noise: the difference is at most two standard deviations, of ours and the paper's together. "
     "Diverged: a result below three quarters of the median run's; one such run lowers a mean by about a point."
+)
+
+FINETUNING = (
+    "A pretrained encoder with a CRF on top, fine-tuned as usual. Softmax is the encoder without a CRF. In joint x10, "
+    "x100 and x1000 the learning rate of the CRF is that many times larger."
+)
+
+FINETUNING_TABLES = (
+    "Test F1 in %, as mean ± standard deviation over seeds, trained with the log-likelihood unless stated otherwise. "
+    "A dash means that there are no runs yet. Diverged: a result below three quarters of the median run's."
+)
+
+FINETUNING_CLAIMS = (
+    "Runs are compared in pairs with the same seed; effects are differences in points with their 95 % interval. "
+    "**Not below by more than noise**: the interval does not end below 0. The best of several schemes is chosen by its "
+    "mean test F1 in that row. This favours it over learned scaling, and nothing corrects for it. **By at least**: yes "
+    "if the interval is above the number, no if below. **Beats**: yes if the interval is above 0, no if it is below 0 "
+    "or inside the margin. **Within 0.5 points**: yes if the interval is inside ±0.5, no if outside."
+)
+
+FINETUNING_RATIOS = (
+    "The median ratio ‖U‖ / ‖W‖ of the test sentences at the end of training; below, what `scaling.verdict` says of "
+    "it, and the gain in F1 over softmax with the same seed."
+)
+
+FINETUNING_RANGES = (
+    "All runs with a CRF by their final ratio. `scaling.verdict` warns from 6 on, and more strongly from 10 on (also "
+    "below 1/6 and 1/10)."
 )
