@@ -1,8 +1,8 @@
 """Handwritten words with a CNN and a CRF: the whole training loop in one file.
 
-    python examples/ocr.py                      # both parts normalised, and one learned scale for each
+    python examples/ocr.py                      # both parts divided by their sizes, and one learned scale for each
     python examples/ocr.py --scaling fixed      # plain joint training
-    python examples/ocr.py --scaling offline    # both parts normalised, no learned scale
+    python examples/ocr.py --scaling offline    # each example divided by its own size, no learned scale
 
 Each letter of a word is a 16 x 8 image. The CNN scores the 26 labels of each letter: the unary scores U. The CRF learns
 which letter follows which: the pairwise scores W. The balance is the ratio ||U|| / ||W|| after scaling. The data is in
@@ -83,6 +83,7 @@ def evaluate(words: Tensor) -> tuple[float, float]:
 ratios = []
 for epoch in range(args.epochs):
     start, losses = time.perf_counter(), []
+    crf.train()
     for words in train[torch.randperm(len(train))].split(args.batch_size)[: args.max_batches]:
         unary, gold = batch(words)
         loss = crf.loss(unary, gold)
@@ -90,6 +91,7 @@ for epoch in range(args.epochs):
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
+    crf.eval()
     accuracy, ratio = evaluate(test)
     ratios.append(ratio)
     print(
