@@ -12,6 +12,8 @@ Other differences: tags where the mask is off are not read and may be -100; a ne
 IndexError; tags forbidden by -inf have log likelihood -inf and gradient 0; half precision is computed and returned in
 float32.
 
+`CRF(num_tags, balanced=True)` is not in pytorch-crf: emissions and transitions are balanced by `scaling.Learned`.
+
 `to_chain_crf` turns a layer or checkpoint of either library into a `ChainCRF` with the same scores.
 """
 
@@ -24,8 +26,11 @@ from torch import Tensor, nn
 from .. import chain, objectives
 from ..chain.checks import at, first
 from ..crf import ChainCRF
+from ..crf.checkpoints import add_scaling, stored_size
+from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep
 from ..native.values import readable
+from ..scaling import Fixed, Learned
 
 
 class CRF(nn.Module):
@@ -33,6 +38,8 @@ class CRF(nn.Module):
 
     Emissions are (L, B, num_tags), tags and mask (L, B); with `batch_first`, (B, L, num_tags) and (B, L). The mask is
     bool or uint8, and on at positions that count. It must be on at the first position of every sequence.
+
+    With `balanced`, the layer learns at any learning rate (`scaling.Learned`); the default is exactly pytorch-crf.
 
     >>> crf = CRF(num_tags=2, batch_first=True)
     >>> for parameter in crf.parameters():
@@ -45,7 +52,7 @@ class CRF(nn.Module):
     '-0.4402'
     """
 
-    def __init__(self, num_tags: int, batch_first: bool = False) -> None:
+    def __init__(self, num_tags: int, batch_first: bool = False, *, balanced: bool = False) -> None:
         if num_tags <= 0:
             raise ValueError(f"num_tags must be at least 1, got {num_tags}")
         super().__init__()
@@ -54,12 +61,21 @@ class CRF(nn.Module):
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))  # from tag i (row) to tag j (column)
+        self.scaling = Learned() if balanced else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw from U(-0.1, 0.1), in pytorch-crf's order: the same seed gives the same parameters."""
+        """Draw from U(-0.1, 0.1), in pytorch-crf's order: the same seed gives the same parameters.
+
+        With `balanced` they are normal and very small, and the state of scaling becomes its initial one.
+        """
         for parameter in (self.start_transitions, self.end_transitions, self.transitions):
-            nn.init.uniform_(parameter, -0.1, 0.1)
+            if self.scaling is None:
+                nn.init.uniform_(parameter, -0.1, 0.1)
+            else:
+                nn.init.normal_(parameter, std=self.scaling.pairwise_std)
+        if self.scaling is not None:
+            self.scaling.reset_parameters()
 
     def extra_repr(self) -> str:
         return f"num_tags={self.num_tags}"
@@ -73,9 +89,9 @@ class CRF(nn.Module):
             raise ValueError(f"reduction must be 'none', 'sum', 'mean' or 'token_mean', got {reduction!r}")
         self._check(emissions, mask)
         self._check_tags(emissions, mask, tags)
-        unary, kept = self._chain(emissions, mask)
+        unary, transitions, kept = self._chain(emissions, mask, learning=True)
         labels = kept.compact(self._batch_first(tags).long())
-        log_p = -objectives.likelihood(unary, self.transitions, labels, kept.lengths)
+        log_p = -objectives.likelihood(unary, transitions, labels, kept.lengths)
         if reduction == "none":
             return log_p
         if reduction == "sum":
@@ -86,13 +102,13 @@ class CRF(nn.Module):
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
         """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
-        unary, kept = self._chain(emissions, mask)
-        labels, _ = chain.decode(unary, self.transitions, kept.lengths)
+        unary, transitions, kept = self._chain(emissions, mask)
+        labels, _ = chain.decode(unary, transitions, kept.lengths)
         labels = labels.clamp(min=0)  # if every path is forbidden, tags must still be valid indices
         return [row[:n] for row, n in zip(labels.tolist(), kept.lengths.tolist(), strict=True)]
 
-    def _chain(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Kept]:
-        """Unary scores (B, L, M) with the kept positions moved to the front, and which positions were kept."""
+    def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
+        """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""
         unary = self._batch_first(emissions)
         unary = unary.to(torch.promote_types(unary.dtype, torch.float32))
         step = torch.arange(unary.shape[1], device=unary.device)[:, None]
@@ -100,9 +116,29 @@ class CRF(nn.Module):
             kept = Kept(None, step.new_full(unary.shape[:1], unary.shape[1]))
         else:
             kept = keep(self._batch_first(mask).bool())
-        start = torch.where(step == 0, self.start_transitions, 0)
-        end = torch.where(step == kept.lengths[:, None, None] - 1, self.end_transitions, 0)
-        return kept.compact(unary) + start + end, kept
+        unary, first, last, pairwise = self._balanced(kept.compact(unary), kept, learning)
+        start = torch.where(step == 0, first, 0)
+        end = torch.where(step == kept.lengths[:, None, None] - 1, last, 0)
+        return unary + start + end, pairwise, kept
+
+    def _balanced(self, unary: Tensor, kept: Kept, learning: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Unary, start, end and pairwise scores; the last three are one part, with one factor."""
+        own = (self.start_transitions, self.end_transitions, self.transitions)
+        if self.scaling is None:
+            return unary, *own
+        row = torch.cat([x.reshape(1, -1) for x in own], -1)
+        learning = learning and self.scaling.learning(unary, row)
+        unary, row, _ = balance(ChainEnergy(), self.scaling, unary, row, kept.lengths, learning=learning)
+        first, last, pairwise = row.flatten().split([x.numel() for x in own])
+        return unary, first, last, pairwise.reshape(self.num_tags, self.num_tags)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """With `balanced`, a checkpoint of a layer without scaling keeps its predictions."""
+        if self.scaling is not None and not any(key.startswith(prefix + "scaling.") for key in state_dict):
+            state_dict[prefix + "scaling.alpha"] = torch.ones(())
+            size = stored_size(state_dict, prefix, dict(self.named_parameters(recurse=False)), None)
+            add_scaling(state_dict, prefix + "scaling.", self.scaling, size)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _batch_first(self, x: Tensor) -> Tensor:
         return x if self.batch_first else x.transpose(0, 1)
@@ -138,7 +174,8 @@ def to_chain_crf(source: nn.Module | Mapping[str, Tensor], **options: Any) -> Ch
     """A `ChainCRF(boundaries=True)` with the scores of a `CRF` of pytorch-crf or of this module, or of its state dict.
 
     A state dict of a whole model will do if it has one such layer. Its `loss` is the negative mean log likelihood. It
-    is always batch first. `options` are further arguments of `ChainCRF`, such as `constraints`.
+    is always batch first. `options` are further arguments of `ChainCRF`, such as `constraints`. Scaling is
+    `scaling.Fixed()`, or for a balanced layer `scaling.Learned()` with the same state, unless the options have another.
 
     >>> crf = CRF(num_tags=3, batch_first=True)
     >>> emissions, tags = torch.randn(2, 5, 3), torch.randint(3, (2, 5))
@@ -152,10 +189,14 @@ def to_chain_crf(source: nn.Module | Mapping[str, Tensor], **options: Any) -> Ch
         names = ", ".join(SCORES.values())
         raise ValueError(f"the state dict must have one layer with {names}, got {len(prefixes)} in {list(state)}")
     scores = {name: state[prefixes[0] + key] for name, key in SCORES.items()}
-    crf = ChainCRF(len(scores["start"]), boundaries=True, **options).to(scores["pairwise"])
-    with torch.no_grad():
-        for name, value in scores.items():
-            getattr(crf, name).copy_(value)
+    stored = {key.removeprefix(prefixes[0]): x for key, x in state.items() if key.startswith(f"{prefixes[0]}scaling.")}
+    method = options.pop("scaling", None) or (Learned() if stored else Fixed())
+    crf = ChainCRF(len(scores["start"]), method, boundaries=True, **options).to(scores["pairwise"])
+    if not stored and isinstance(method, Learned):
+        stored = {"scaling.alpha": torch.ones(())}  # the state then keeps the scores, see `crf.checkpoints`
+    elif not stored:
+        stored = {f"scaling.{key}": x for key, x in method.state_dict().items()}
+    crf.load_state_dict(scores | stored)
     return crf
 
 
