@@ -24,7 +24,7 @@ def method(recipe: Recipe) -> scaling.Scaling:
         "offline": lambda: scaling.Offline(recipe.alpha),
         "offline_reg": lambda: scaling.Regularized(recipe.alpha, recipe.weight),
         "temperature": lambda: scaling.Temperature(recipe.alpha, recipe.normalize),
-        "learned": lambda: scaling.Learned(recipe.speed, recipe.start),
+        "learned": lambda: scaling.Learned(recipe.start),
     }.get(recipe.scheme, lambda: scaling.Fixed(recipe.alpha))()
 
 
@@ -44,7 +44,8 @@ class Reference:
         start = self.task.init(self.random("init"))
         self.net.load_state_dict({k.removeprefix("unary."): x for k, x in start.items() if k.startswith("unary.")})
         with torch.no_grad():
-            self.crf.pairwise.copy_(start["pairwise.matrix"])
+            smaller = 1e-3 if self.recipe.scheme == "learned" else 1.0
+            self.crf.pairwise.copy_(smaller * start["pairwise.matrix"])
         self.train, self.validation, self.test = self.task.split(self.recipe.fold, self.recipe.seed)
         if self.recipe.share < 1:
             order = torch.randperm(len(self.train), generator=self.random("share"))
@@ -73,14 +74,10 @@ class Reference:
             "rmsprop": lambda x: torch.optim.RMSprop(x, lr=rate),
         }[recipe.optimizer]
         named = [pair for part in trained for pair in part.named_parameters()]
-        scales = [x for name, x in named if name.startswith("scaling.")]
-        decaying = [x for name, x in named if not name.startswith("scaling.")]
         factor = CRF_FACTORS.get(recipe.scheme, 1.0)
         of_crf = [x for name, x in named if name == "pairwise"]
-        rest = [x for x in decaying if all(x is not other for other in of_crf)]
+        rest = [x for name, x in named if name != "pairwise"]
         optimizer = rule([{"params": rest}, {"params": of_crf, "lr": factor * rate}])
-        share = 0.1 if recipe.optimizer == "sgd" else 1.0
-        of_scales = torch.optim.Adam(scales, lr=share * rate) if scales else None
         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
             optimizer, "max", 0.1, recipe.plateau - 1, recipe.threshold, "abs", eps=0.0
         )
@@ -98,9 +95,6 @@ class Reference:
                         for x in group["params"]:
                             x *= 1 - group["lr"] * recipe.weight_decay
                 optimizer.step()
-                if of_scales is not None:
-                    of_scales.param_groups[0]["lr"] = share * used
-                    of_scales.step()
                 losses.append(float(loss.detach()))
             if isinstance(self.crf.scaling, scaling.Online):
                 subset = torch.randperm(len(self.train), generator=self.random(f"subset/{number}/{epoch}"))
@@ -142,4 +136,6 @@ class Reference:
     def parameters(self) -> dict[str, Tensor]:
         named = {f"unary.{name}": x for name, x in self.net.state_dict().items()}
         named |= {"pairwise.matrix": self.crf.pairwise.detach()}
-        return named | {f"scaling.{name}": x.detach() for name, x in self.crf.scaling.named_parameters()}
+        if isinstance(self.crf.scaling, scaling.Learned):
+            named |= {f"scaling.{name}": x for name, x in self.crf.scaling.named_buffers()}
+        return named

@@ -50,7 +50,7 @@ class Reference:
             "online": lambda: scaling.Online(subset=recipe.subset),
             "offline": lambda: scaling.Offline(recipe.alpha),
             "offline_reg": lambda: scaling.Regularized(recipe.alpha, recipe.weight),
-            "learned": lambda: scaling.Learned(recipe.speed, recipe.start),
+            "learned": lambda: scaling.Learned(recipe.start),
         }.get(recipe.scheme, lambda: scaling.Fixed(recipe.alpha))()
         self.crf = GaussianCRF(
             2, wanted.ridge, method, definite=wanted.definite, share=wanted.share, learn_share=wanted.learned
@@ -125,4 +125,6 @@ class Reference:
         named |= {f"statistics.{p}.{name}": x for p, net in self.nets.items() for name, x in net.statistics().items()}
         if self.task.wanted.learned:
             named["pairwise.share"] = self.crf.share_logit.data
+        if isinstance(self.crf.scaling, scaling.Learned):
+            named |= {f"scaling.{name}": x for name, x in self.crf.scaling.named_buffers()}
         return named

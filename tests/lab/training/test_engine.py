@@ -36,7 +36,8 @@ ALONE = [
     recipe(scheme="online", alpha=8.0, subset=7),
     *[recipe(optimizer=name, fold=2, learning_rates=(0.01,)) for name in ("sgd", "rmsprop")],
     recipe(optimizer="sgd", momentum=0.5, scheme="learned"),
-    recipe(scheme="learned", speed=3.0, start=0.5, weight_decay=0.5),
+    recipe(optimizer="rmsprop", scheme="learned", learning_rates=(0.01,), objective="likelihood"),
+    recipe(scheme="learned", start=0.5, weight_decay=0.5),
     recipe(scheme="joint", weight_decay=0.5),
     recipe(scheme="stage", weight_decay=0.5),
     recipe(scheme="joint_x100", weight_decay=0.5, learning_rates=(1e-3,), optimizer="rmsprop"),
@@ -92,7 +93,7 @@ MIXED = [
     recipe(scheme="unary", seed=2, max_epochs=2),
     *[recipe(scheme="stage", objective=name, seed=2, max_epochs=2) for name in ("margin", "likelihood")],
     recipe(scheme="learned", seed=6, max_epochs=1),
-    *[recipe(scheme="learned", speed=speed, start=2.0, weight_decay=0.1) for speed in (1.0, 5.0)],
+    *[recipe(scheme="learned", start=start, weight_decay=0.1) for start in (0.5, 2.0)],
     *[recipe(scheme="joint", optimizer=name) for name in ("sgd", "rmsprop")],
     recipe(scheme="joint", batch_size=50, max_epochs=2),
 ]

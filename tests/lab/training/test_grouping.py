@@ -57,7 +57,7 @@ def test_which_recipes_share_their_first_phase() -> None:
         recipe(scheme="stage", **first, learning_rates=(0.1, 0.2, 0.3)),
         recipe(scheme="stage", **first, learning_rates=(0.1, 0.5, 0.6), objective="margin"),
         recipe(scheme="unary", **first, learning_rates=(0.1,)),
-        recipe(scheme="unary", **first, learning_rates=(0.1,), objective="likelihood", subset=3, weight=9.0, speed=2.0),
+        recipe(scheme="unary", **first, learning_rates=(0.1,), objective="likelihood", subset=3, weight=9.0, start=2.0),
         recipe(scheme="joint", **first, learning_rates=(0.1,)),
         recipe(scheme="joint", **first, learning_rates=(0.1,)),
     ]

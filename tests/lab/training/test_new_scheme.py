@@ -12,8 +12,9 @@ from lab.training.tiny import recipe
 from torch import Tensor, nn
 
 from equipoise.lab.recipe import Recipe
-from equipoise.lab.schemes import SCHEMES, Scheme, learned_fields
+from equipoise.lab.schemes import SCHEMES, Scheme
 from equipoise.lab.training import Model, Run, tensors, train
+from equipoise.lab.training.groups import paced, with_gradient
 from equipoise.lab.training.replica import Replica
 from equipoise.scaling import Scaling
 
@@ -41,6 +42,35 @@ class Gain(Scaling):
         return state.alpha * state.log_gain.exp(), torch.ones_like(state.alpha)
 
 
+class Walk(Gain):
+    """The same, but g moves by 0.01 against the sign of its gradient, and a training step counts its examples."""
+
+    learned, paced, kept = (), ("log_gain",), ("seen",)
+
+    class State(NamedTuple):
+        alpha: Tensor
+        log_gain: Tensor
+        seen: Tensor
+
+    def __init__(self, alpha: Tensor) -> None:
+        Scaling.__init__(self)
+        self.register_state("alpha", alpha)
+        self.register_state("log_gain", torch.zeros_like(alpha))
+        self.register_state("seen", torch.zeros_like(alpha))
+
+    def state(self) -> "Walk.State":  # type: ignore[override]
+        return Walk.State(self.alpha, self.log_gain, self.seen)
+
+    @staticmethod
+    def measured(state: "Walk.State", norms: object, weights: Tensor | None = None) -> "Walk.State":
+        assert weights is not None
+        return state._replace(seen=state.seen + weights.sum(-1))
+
+    @staticmethod
+    def moved(state: "Walk.State", gradients: dict[str, Tensor]) -> "Walk.State":
+        return state._replace(log_gain=state.log_gain - 0.01 * gradients["log_gain"].sign())
+
+
 def arguments(recipes: Sequence[Any]) -> dict[str, Any]:
     return {"alpha": torch.tensor([one.factor for one in recipes])}
 
@@ -60,14 +90,32 @@ def trained(*recipes: Recipe, **options: Any) -> list[tuple[Run, dict[str, Tenso
 
 def test_training_moves_its_learned_field(scheme: str) -> None:
     """In a stack with other schemes, with the result of a separate run."""
-    assert "log_gain" in learned_fields()
+    assert "scaling.log_gain" in with_gradient()
+    assert "scaling.log_gain" not in paced()
     recipes = [recipe(scheme=scheme, alpha=2.0), recipe(scheme="learned"), recipe(scheme="joint")]
     (run, parameters), (_, of_learned), (_, of_joint) = trained(*recipes)
     assert run.failed is None
     assert run.history[-1].loss < run.history[0].loss
     assert abs(float(parameters["scaling.log_gain"])) > 1e-3
-    assert float(parameters["scaling.log_unary"]) == 0
+    assert not parameters["scaling.log_scales"].any()
     assert float(of_learned["scaling.log_gain"]) == float(of_joint["scaling.log_gain"]) == 0
+    ((alone, of_alone),) = trained(recipes[0])
+    assert alone.test == pytest.approx(run.test)
+    torch.testing.assert_close(of_alone["scaling.log_gain"], parameters["scaling.log_gain"])
+
+
+def test_a_method_may_measure_and_move_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a stack with other schemes: 3 epochs of 150 examples in batches of 16 are 30 steps."""
+    monkeypatch.setitem(SCHEMES, "walk", Scheme("joint, with a gain that moves itself", Walk, arguments))
+    assert "scaling.log_gain" in paced()
+    recipes = [recipe(scheme="walk", max_epochs=3), recipe(scheme="learned"), recipe(scheme="joint", fold=1)]
+    (run, parameters), (_, of_learned), (_, of_joint) = trained(*recipes)
+    assert run.history[-1].loss < run.history[0].loss
+    moved = float(parameters["scaling.log_gain"]) / 0.01
+    assert moved == pytest.approx(round(moved), abs=1e-3)
+    assert 0 < abs(round(moved)) <= 10 * run.epochs
+    assert float(parameters["scaling.seen"]) in [150 * epoch for epoch in range(1, run.epochs + 1)]  # of the best epoch
+    assert float(of_learned["scaling.seen"]) == float(of_joint["scaling.seen"]) == 0
     ((alone, of_alone),) = trained(recipes[0])
     assert alone.test == pytest.approx(run.test)
     torch.testing.assert_close(of_alone["scaling.log_gain"], parameters["scaling.log_gain"])

@@ -98,7 +98,7 @@ def test_weight_decay_is_that_of_adamw() -> None:
     """Each replica has its own decay; the scales do not decay."""
     optimizer, decay = optimizers.make("adam", 0.0), torch.tensor([0.0, 0.1, 1.0, 3.0], dtype=torch.float64)
     parameters = {f"unary.{name}": x for name, x in start(torch.float64).items()}
-    parameters["scaling.log_unary"] = parameters["unary.c"].clone()
+    parameters["scaling.gain"] = parameters["unary.c"].clone()
     state, steps = optimizers.fresh(optimizer, parameters), torch.zeros(E, dtype=torch.float64)
     rate, moves = torch.full((E,), 0.05, dtype=torch.float64), torch.ones(E, dtype=torch.float64)
     alone = [[x[e].clone().requires_grad_() for x in parameters.values()] for e in range(E)]
@@ -124,18 +124,22 @@ def test_an_unknown_optimizer_is_refused() -> None:
         optimizers.make("lbfgs", 0.9)
 
 
-@pytest.mark.parametrize(("name", "share"), [("adam", 1.0), ("sgd", optimizers.ADAM_RATE), ("rmsprop", 1.0)])
-def test_scales_move_by_adam_with_every_optimizer(name: str, share: float) -> None:
-    """So the size of the gradient has no effect. SGD would diverge, because the gradient grows with the scale."""
-    optimizer, scale = optimizers.make(name, momentum=0.9), "scaling.log_unary"
-    ours = {scale: torch.zeros(E, dtype=torch.float64), "unary.x": torch.zeros(E, 2, dtype=torch.float64)}
+@pytest.mark.parametrize("name", PEERS)
+def test_learned_fields_of_scaling_do_not_decay_and_are_not_clipped(name: str) -> None:
+    """They move as with torch.optim; the other parameters decay, and their gradients are clipped."""
+    optimizer = optimizers.make(name, momentum=0.8)
+    ours = {"scaling.gain": torch.ones(E, dtype=torch.float64), "unary.x": torch.ones(E, dtype=torch.float64)}
     state, steps = optimizers.fresh(optimizer, ours), torch.zeros(E, dtype=torch.float64)
-    theirs = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    peer = torch.optim.Adam([theirs], lr=share * 1e-2)
-    for size in (1.0, 1e6, 1e-3):
-        found = {scale: torch.full((E,), size, dtype=torch.float64), "unary.x": torch.ones(E, 2, dtype=torch.float64)}
-        rate = torch.full((E,), 1e-2, dtype=torch.float64)
-        optimizers.step(optimizer, ours, found, state, steps, rate, torch.ones_like(rate), NONE)
-        theirs.grad = torch.tensor(size, dtype=torch.float64)
-        peer.step()
-    torch.testing.assert_close(ours[scale], theirs.detach().expand(E))
+    theirs = [torch.ones((), dtype=torch.float64, requires_grad=True) for _ in ours]
+    peers = [PEERS[name]([x], 1e-2) for x in theirs]
+    rate, moves = torch.full((E,), 1e-2, dtype=torch.float64), torch.ones(E, dtype=torch.float64)
+    decay, clip = torch.full((E,), 0.5, dtype=torch.float64), torch.full((E,), 0.1, dtype=torch.float64)
+    for size in (1.0, 20.0, -3.0):
+        found = {key: torch.full((E,), size, dtype=torch.float64) for key in ours}
+        optimizers.step(optimizer, ours, found, state, steps, rate, moves, decay, clip=clip)
+        for x, factor, kept, peer in zip(theirs, (1.0, 0.1), (1.0, 1 - 1e-2 * 0.5), peers, strict=True):
+            x.data *= kept
+            x.grad = torch.tensor(factor * size, dtype=torch.float64)
+            peer.step()
+    for got, want in zip(ours.values(), theirs, strict=True):
+        torch.testing.assert_close(got, want.detach().expand(E))
