@@ -98,9 +98,9 @@ def test_the_last_layer_is_that_of_transformers_for_the_packed_encoder() -> None
                 x.copy_(own[name])
         for i, layer in enumerate(net.encoder.layer):
             for part in ("weight", "bias"):
-                three = own[f"layer{i}.qkv.{part}"].chunk(3)
+                three = own[f"layer{i}.qkv.{part}"].chunk(3, -1)
                 for linear, x in zip(("query", "key", "value"), three, strict=True):
-                    getattr(getattr(layer.attention.self, linear), part).copy_(x)
+                    getattr(getattr(layer.attention.self, linear), part).copy_(x.T if x.ndim == 2 else x)
     ids, lengths = torch.randint(config.vocabulary, (1, 2, 30)), torch.tensor([[30, 11]])
     live = torch.arange(30) < lengths[0, :, None]
     with torch.no_grad():

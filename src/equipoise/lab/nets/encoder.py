@@ -149,11 +149,12 @@ def look_up(table: Tensor, index: Tensor) -> Tensor:
 
 
 def _times(parameters: Parameters, name: str, x: Tensor) -> Tensor:
-    return torch.bmm(x, parameters[f"{name}.weight"].mT)
+    return torch.bmm(x, parameters[f"{name}.weight"])
 
 
 def _linear(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+    """Weights are stored as inputs times outputs, so that their gradients are contiguous."""
+    return {f"{name}.weight": (inputs, outputs), f"{name}.bias": (outputs,)}
 
 
 def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
@@ -180,9 +181,10 @@ def from_checkpoint(tensors: Parameters, fields: dict[str, Any]) -> Parameters:
     for i in range(config.layers):
         for part in ("weight", "bias"):
             qkv = [take(f"encoder.layer.{i}.attention.self.{name}.{part}") for name in ("query", "key", "value")]
-            found[f"layer{i}.qkv.{part}"] = torch.cat(qkv)
+            found[f"layer{i}.qkv.{part}"] = torch.cat(qkv).T if part == "weight" else torch.cat(qkv)
             for name, full in LINEAR.items():
-                found[f"layer{i}.{name}.{part}"] = take(f"encoder.layer.{i}.{full}.dense.{part}")
+                x = take(f"encoder.layer.{i}.{full}.dense.{part}")
+                found[f"layer{i}.{name}.{part}"] = x.T if part == "weight" else x
         for name, full in LINEAR.items():
             if name != "up":
                 for part, theirs in NORM.items():

@@ -85,9 +85,9 @@ class Plain(nn.Module):
                 x.copy_(start[name])
             for i, layer in enumerate(self.encoder.encoder.layer):
                 for part in ("weight", "bias"):
-                    three = start[f"unary.encoder.layer{i}.qkv.{part}"].chunk(3)
+                    three = start[f"unary.encoder.layer{i}.qkv.{part}"].chunk(3, -1)
                     for linear, x in zip(("query", "key", "value"), three, strict=True):
-                        getattr(getattr(layer.attention.self, linear), part).copy_(x)
+                        getattr(getattr(layer.attention.self, linear), part).copy_(x.T if x.ndim == 2 else x)
 
     def named_as_ours(self, copies: bool = False) -> Parameters:
         """The parameters by our names; with `copies`, also those that we keep side by side in one tensor."""

@@ -26,7 +26,7 @@ from ...data.wnut17 import Sentence
 from ...nets.encoder import Config, from_checkpoint
 from .pieces import Splitter
 
-FORMAT = "equipoise encoder 1"
+FORMAT = "equipoise encoder 2"
 WEIGHTS = "encoder."
 
 
@@ -82,7 +82,7 @@ def make(name: str, checkpoint: Checkpoint, data_dir: str | Path | None = None) 
 
 def _rounded(x: Tensor) -> Tensor:
     """Rounded to float16, as it is stored."""
-    half = x.to(torch.float16)
+    half = x.contiguous().to(torch.float16)
     if not bool(half.isfinite().all()):
         raise DataError("the weights of the encoder do not fit into float16")
     return half.float()
@@ -120,7 +120,8 @@ def load(path: Path) -> Pack:
     try:
         known = json.loads(text)
         if known["format"] != FORMAT:
-            raise DataError(f"{path} is a {known['format']!r}, not a {FORMAT!r}")
+            again = "pack the checkpoint again with `equipoise data encoder`"
+            raise DataError(f"{path} is a {known['format']!r}, not a {FORMAT!r}: {again}")
         words, corpora = known["words"], {}
         for name, tags in known["tags"].items():
             corpora[name] = {part: _sentences(named, f"{name}.{part}", words, tags) for part in PARTS[name]}

@@ -53,7 +53,7 @@ class Tagging:
         "bilstm": "embeddings of words, suffixes and shapes, and a BiLSTM, from scratch",
     }
     ratio_is_telling = True
-    replicas_at_once = 48
+    replicas_at_once = 128
     at_once = 8192
     graphs_per_room = True
     energy = ChainEnergy()
