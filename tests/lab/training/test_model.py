@@ -126,7 +126,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         Model.load(path)
 
 
-@pytest.mark.parametrize("name", ["scaling.alpha", "scaling.log_unary"])
+@pytest.mark.parametrize("name", ["scaling.alpha", "scaling.log_scales", "scaling.size"])
 def test_a_model_without_the_state_of_scaling_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "model"
     ((_, model),) = trained(replace(SOME[2], max_epochs=1))
