@@ -13,7 +13,7 @@ from .. import diagnosis
 from ..chain.checks import check_device, check_label_values, check_labels, check_scores
 from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
-from ..energies import ChainEnergy, factors
+from ..energies import ChainEnergy, factors, scaled
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Scaling
@@ -162,14 +162,12 @@ class ChainPotentials(nn.Module):
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
         energy, method, row = self.energy, self.scaling, self._row()
         learning = learning and method.learning(unary, row)
-        if method.unit_gradient:
-            row = energy.unit_gradient(row)
         weights = None if kept.empty is None else ~kept.empty
         norms = energy.norms(unary, self._counted(row), kept.lengths)
         if method.needs_sizes:
             norms = checked(norms)
-        a, b, penalty = factors(method, norms, learning=learning, weights=weights)
-        return Parts(*energy.scaled(unary, row, a, b), penalty)
+        found = factors(energy, method, norms, learning=learning, weights=weights)
+        return Parts(*scaled(energy, unary, row, found), found.penalty)
 
     def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor]:
         """The potentials of compacted unary scores, and the penalty of scaling."""

@@ -8,7 +8,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..scaling import Norms, Scaling, State
+from ..scaling.method import scale_gradient, with_gradients
 from .energy import Energy, Pairwise
+
+Gradients = tuple[Tensor | None, Tensor | None]
 
 
 class Factors(NamedTuple):
@@ -17,6 +20,8 @@ class Factors(NamedTuple):
     a: Tensor
     b: Tensor
     penalty: Tensor  # what is added to the loss of each example
+    unary_gradient: Tensor | None = None  # what the gradient of U is multiplied by; None for 1
+    pairwise_gradient: Tensor | None = None
 
 
 class Balanced(NamedTuple):
@@ -26,25 +31,45 @@ class Balanced(NamedTuple):
 
 
 def factors(
-    method: Scaling,
-    norms: Norms,
-    *,
-    state: State | None = None,
-    learning: bool = False,
-    weights: Tensor | None = None,
+    energy: Energy, method: Scaling, norms: Norms, *, learning: bool = False, weights: Tensor | None = None
 ) -> Factors:
     """What the method makes of the sizes of both parts.
 
     Args:
+        energy: the energy.
         method: the scaling method.
         norms: of the energy.
-        state: instead of the state of the method's own module.
         learning: whether this is a training step, in which the module may measure and move its state.
         weights: (*batch,), 0 for examples that do not count in such a measurement.
     """
-    if state is None:
-        state = method.learn(norms, weights) if learning else method.state()
-    return Factors(*method.factors(state, norms), method.penalty_of(state, norms))
+    if not learning:
+        return factors_of(method, method.state(), norms)
+    found = gradient_factors(energy, method, method.state(), norms, weights)
+    norms = with_gradients(norms, *found)
+    return factors_of(method, method.learn(norms, weights), norms, found)
+
+
+def factors_of(method: Scaling, state: State, norms: Norms, gradients: Gradients = (None, None)) -> Factors:
+    """The same for a given state."""
+    return Factors(*method.factors(state, norms), method.penalty_of(state, norms), *gradients)
+
+
+def gradient_factors(
+    energy: Energy, method: Scaling, state: State, norms: Norms, weights: Tensor | None = None
+) -> Gradients:
+    """What the gradients of both parts are multiplied by in a training step; that of a net is not, only its scores'."""
+    found = method.gradient_factors(state, norms, weights)
+    if found is None:
+        return None, None
+    return found[0], found[1] if energy.has_parameters else None
+
+
+def scaled(energy: Energy, unary: Tensor, pairwise: Pairwise, found: Factors) -> tuple[Tensor, Pairwise]:
+    """a U and b W, with the gradients of U and W multiplied."""
+    unary = scale_gradient(unary, found.unary_gradient)
+    if found.pairwise_gradient is not None:
+        pairwise = scale_gradient(pairwise, found.pairwise_gradient)
+    return energy.scaled(unary, pairwise, found.a, found.b)
 
 
 def balance(
@@ -65,7 +90,5 @@ def balance(
     >>> found.unary, found.pairwise[0]
     (tensor([[ 3., -1.]]), tensor([1., 1.]))
     """
-    if method.unit_gradient:
-        pairwise = energy.unit_gradient(pairwise)
-    a, b, penalty = factors(method, energy.norms(unary, pairwise, lengths), learning=learning)
-    return Balanced(*energy.scaled(unary, pairwise, a, b), penalty)
+    found = factors(energy, method, energy.norms(unary, pairwise, lengths), learning=learning)
+    return Balanced(*scaled(energy, unary, pairwise, found), found.penalty)

@@ -1,11 +1,10 @@
 """The linear-chain CRF (§4.1) as an energy: unary (*batch, L, M), pairwise scores of any of the forms in `chain`."""
 
-import torch
 from torch import Tensor
 
 from .. import objectives, scaling
 from ..objectives import RULES, Objective
-from ..scaling.method import leading, once, unit_gradient
+from ..scaling.method import leading, once
 from .energy import Pairwise
 
 
@@ -18,16 +17,10 @@ class ChainEnergy:
     tensor([1, 0])
     """
 
+    has_parameters = True
+
     def norms(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> scaling.Norms:
         return once(lambda: scaling.measure(unary, pairwise, lengths))
-
-    def unit_gradient(self, pairwise: Pairwise, replicas: Tensor | None = None) -> Pairwise:
-        if pairwise is None:
-            return None
-        size = scaling.mean_abs(pairwise.detach())
-        if replicas is not None:
-            size = torch.where(leading(replicas, size.ndim), size, 1)
-        return unit_gradient(pairwise, size)
 
     def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:
         if pairwise is None:

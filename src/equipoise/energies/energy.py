@@ -17,16 +17,11 @@ Pairwise = Any
 
 
 class Energy(Protocol):
+    has_parameters: bool
+    """Whether the pairwise part consists of parameters: a tensor. Otherwise a net computes it."""
+
     def norms(self, unary: Tensor, pairwise: Pairwise, lengths: Tensor | None = None) -> Norms:
         """||U|| and ||W|| of each example, computed when called."""
-        ...
-
-    def unit_gradient(self, pairwise: Pairwise, replicas: Tensor | None = None) -> Pairwise:
-        """The pairwise part, such that gradients of its parameters do not depend on its size (`Scaling.unit_gradient`).
-
-        `replicas`, (E,), is true for those that this applies to. An energy whose pairwise part is computed by a net
-        returns it unchanged.
-        """
         ...
 
     def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:

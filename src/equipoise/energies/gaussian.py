@@ -58,6 +58,8 @@ class GaussianEnergy:
         size: how ||W|| is measured: a `RandomPairs` or `PixelGrid`.
     """
 
+    has_parameters = False
+
     def __init__(
         self,
         definite: str = "bounded",
@@ -77,10 +79,6 @@ class GaussianEnergy:
             return mean_abs(unary), leading(pairwise.weight, w.ndim) * w
 
         return once(norms)
-
-    def unit_gradient(self, pairwise: Pairwise, replicas: Tensor | None = None) -> Pairwise:
-        """Unchanged: a net computes the embeddings."""
-        return pairwise
 
     def scaled(self, unary: Tensor, pairwise: Pairwise, a: Tensor, b: Tensor) -> tuple[Tensor, Pairwise]:
         if pairwise is None:

@@ -2,15 +2,18 @@
 
     U -> e^u U / s,      W -> e^w W / ||W||
 
-There is nothing to choose, and any learning rate serves. Four details make it so.
+There is nothing to choose, and any learning rate serves. Four choices make it so.
 
     s       is a running average of ||U|| over about the last 1,000 training examples. Dividing each example by its own
             size, as offline scaling does, would discard how certain the net is of one example relative to others.
     ds      In training the relative derivative of s is that of the batch, d log s = d log mean ||U||. So the gradient
             has no component that makes all scores of the batch larger, and the net cannot outgrow W.
     W       starts very small. Each step turns a normalised matrix by about rate / ||W||. So W turns quickly at any rate
-            at first, and more slowly as it grows. Its gradient is that of a matrix of size 1 (`unit_gradient`).
+            at first, and more slowly as it grows.
     u, w    move by steps of their own (`pace`), which do not depend on the optimizer.
+
+Each part has the gradient of a part of size 1 (`gradient_factors`). Without it, division by a small size would make the
+gradient so large that clipping would act on it alone and SGD would overshoot.
 
 `docs/explanations/balance.md` explains each, with measurements.
 """
@@ -49,19 +52,23 @@ def alpha(state: State) -> Tensor:
     return (u - w).exp()
 
 
+def batch_mean(state: State, u: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The mean of ||U||, (*replicas, *batch), over the examples of a batch, and their number, each (*replicas,)."""
+    u, replicas = u.to(state.size.dtype), state.size.ndim
+    u = u.flatten(replicas) if u.ndim > replicas else u[..., None]
+    if weights is None:
+        return u.mean(-1), torch.full_like(state.size, u.shape[-1])
+    weights = weights.to(u.dtype).reshape(u.shape)
+    number = weights.sum(-1)
+    return torch.where(weights > 0, u, 0).sum(-1) / number.clamp(min=1), number
+
+
 def measured(state: State, norms: Norms, weights: Tensor | None = None) -> State:
     """The running average with the examples of this batch.
 
     A batch without examples, or with scores that are all 0 or not finite, leaves it as it is.
     """
-    u, replicas = norms()[0].to(state.size.dtype), state.size.ndim
-    u = u.flatten(replicas) if u.ndim > replicas else u[..., None]  # (*replicas, examples)
-    if weights is None:
-        number, mean = torch.full_like(state.size, u.shape[-1]), u.mean(-1)
-    else:
-        weights = weights.to(u.dtype).reshape(u.shape)
-        number = weights.sum(-1)
-        mean = torch.where(weights > 0, u, 0).sum(-1) / number.clamp(min=1)
+    mean, number = batch_mean(state, norms()[0], weights)
     now = mean.detach()
     usable = (now > 0) & now.isfinite()
     number = torch.where(usable, number, 0)
@@ -72,6 +79,16 @@ def measured(state: State, norms: Norms, weights: Tensor | None = None) -> State
     return state._replace(size=size * relative, examples=examples)
 
 
+def gradient_factors(state: State, norms: Norms, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The sizes of both parts, at most 1: the batch's mean for U, and ||W||.
+
+    A size of 0 counts as 1, as in `divide`: a part that starts at 0 must be able to learn.
+    """
+    u, w = (norm.detach() for norm in norms())
+    u, _ = batch_mean(state, u, weights)
+    return torch.where(u > 0, u, 1).clamp(max=1), torch.where(w > 0, w, 1).clamp(max=1)
+
+
 class Learned(Scaling):
     """Divide both parts by their sizes and learn a scale for each. There is nothing to choose.
 
@@ -80,8 +97,8 @@ class Learned(Scaling):
     buffers, as in batch norm: checkpoints contain it, and DistributedDataParallel sends that of the first process to
     the others.
 
-    The gradient of the pairwise scores is multiplied by their size where that is below 1, and the derivative of s is
-    that of the batch: both only change the lengths of steps, so finite differences do not match these gradients.
+    In training the gradient of a part is multiplied by its size, and the derivative of s is that of the batch. So
+    gradients with respect to the scores are not exact derivatives of the loss; in evaluation mode they are.
 
     >>> method = Learned().eval()
     >>> unary, pairwise = method(torch.tensor([[30.0, -10.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.0]]))
@@ -101,11 +118,11 @@ class Learned(Scaling):
     paced = ("log_scales",)
     kept = ("squares", "steps", "size", "examples")
     pairwise_std = 1e-4
-    unit_gradient = True
     needs_sizes = False
     factors = staticmethod(factors)
     alpha_of = staticmethod(alpha)
     measured = staticmethod(measured)
+    gradient_factors = staticmethod(gradient_factors)
     log_scales: Tensor
     squares: Tensor
     steps: Tensor

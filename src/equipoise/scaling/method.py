@@ -56,8 +56,6 @@ class Scaling(nn.Module):
     """The other fields that change in training: buffers of the module."""
     pairwise_std: ClassVar[float] = 0.1
     """The standard deviation of pairwise parameters at the start of training."""
-    unit_gradient: ClassVar[bool] = False
-    """Whether the gradient of the pairwise part does not depend on its size, see `unit_gradient`."""
     needs_sizes: ClassVar[bool] = True
     """Whether a layer raises an error if all scores of a part are 0."""
 
@@ -115,6 +113,11 @@ class Scaling(nn.Module):
         return state
 
     @staticmethod
+    def gradient_factors(state: State, norms: Norms, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
+        """What the gradients of U and W are multiplied by in a training step, see `scale_gradient`; None for 1."""
+        return None
+
+    @staticmethod
     def moved(state: State, gradients: dict[str, Tensor]) -> State:
         """The state after one training step, from the gradients of the `paced` fields."""
         return state
@@ -126,12 +129,14 @@ class Scaling(nn.Module):
 
     def forward(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both parts in balance: unary (*batch, L, M), of which the first `lengths` count, and any pairwise scores."""
-        learning = self.learning(unary, pairwise)
-        if self.unit_gradient:
-            pairwise = unit_gradient(pairwise, measure(unary, pairwise)[1])
         norms = self._norms(unary, pairwise, lengths)
-        a, b = self.factors(self.learn(norms) if learning else self.state(), norms)
-        return apply(a, b, unary, pairwise)
+        if not self.learning(unary, pairwise):
+            return apply(*self.factors(self.state(), norms), unary, pairwise)
+        found = self.gradient_factors(self.state(), norms)
+        if found is not None:
+            unary, pairwise = scale_gradient(unary, found[0]), scale_gradient(pairwise, found[1])
+            norms = with_gradients(norms, *found)
+        return apply(*self.factors(self.learn(norms), norms), unary, pairwise)
 
     def penalty(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
         """What is added to the mean loss, a scalar."""
@@ -160,11 +165,11 @@ def once(norms: Norms) -> Norms:
     return measured
 
 
-class _UnitGradient(torch.autograd.Function):
+class _ScaleGradient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, size: Tensor) -> Tensor:
+    def forward(x: Tensor, factor: Tensor) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
@@ -173,23 +178,37 @@ class _UnitGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (size,) = ctx.saved_tensors
-        return multiply(size.to(gradient.dtype), gradient), None
+        (factor,) = ctx.saved_tensors
+        return leading(factor.to(gradient.dtype), gradient.ndim) * gradient, None
 
 
-def unit_gradient(x: Tensor, size: Tensor) -> Tensor:
-    """x, with its gradient multiplied by its size where that is below 1.
+def scale_gradient(x: Tensor, factor: Tensor | None) -> Tensor:
+    """x, with its gradient multiplied by the factor, whose dimensions are the first ones of x; None for 1.
 
-    The derivative of x / ||x|| is proportional to 1 / ||x||. For a small x it would exceed all other gradients, so that
-    clipping would act on it alone and SGD would overshoot. With this factor it is as large as for x of size 1.
+    The derivative of x / ||x|| is proportional to 1 / ||x||. For a small x it would exceed all other gradients:
+    clipping would act on it alone, and SGD would overshoot. Multiplied by ||x|| it is as large as for an x of size 1.
 
     >>> x = torch.tensor([0.01, 0.03], requires_grad=True)
-    >>> unit_gradient(x, x.abs().mean()).sum().backward()
+    >>> scale_gradient(x, x.abs().mean()).sum().backward()
     >>> x.grad
     tensor([0.0200, 0.0200])
     """
-    found: Tensor = _UnitGradient.apply(x, size.detach().clamp(max=1))
+    if factor is None or not x.requires_grad:
+        return x
+    found: Tensor = _ScaleGradient.apply(x, factor.detach())
     return found
+
+
+def with_gradients(norms: Norms, u: Tensor | None, w: Tensor | None) -> Norms:
+    """The same norms, with their gradients multiplied by these factors; None for 1."""
+    if u is None and w is None:
+        return norms
+
+    def measured() -> tuple[Tensor, Tensor]:
+        size_u, size_w = norms()
+        return scale_gradient(size_u, u), scale_gradient(size_w, w)
+
+    return once(measured)
 
 
 def mean_penalty(each: Tensor) -> Tensor:

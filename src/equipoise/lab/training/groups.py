@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...energies.energy import Pairwise
+from ...energies import Factors, factors_of, gradient_factors
+from ...energies.energy import Energy, Pairwise
 from ...scaling import Norms, Scaling, State
-from ...scaling.method import leading
+from ...scaling.method import leading, with_gradients
 from ..recipe import Recipe
 from ..schemes import SCHEMES
 from ..tasks import Batch, Parameters
@@ -34,13 +35,18 @@ class Group:
         held = {name: parameters[PREFIX + name][self.members] for name in fields(self.method)}
         return self.method.state()._replace(**held)
 
-    def measure(self, parameters: Parameters, norms: Norms, weights: Tensor) -> State:
-        """The state in a training step; what the method measures is written into the parameters of the stack."""
-        state = self.method.measured(self.state(parameters), norms, weights)
-        with torch.no_grad():
+    def factors(self, energy: Energy, parameters: Parameters, norms: Norms, weights: Tensor | None) -> Factors:
+        """The factors of both parts. In a training step examples have weights, and what is measured is stored."""
+        state = self.state(parameters)
+        if weights is None:
+            return factors_of(self.method, state, norms)
+        gradients = gradient_factors(energy, self.method, state, norms, weights)
+        norms = with_gradients(norms, *gradients)
+        if self.method.kept:
+            state = self.method.measured(state, norms, weights)
             for name in self.method.kept:
                 parameters[PREFIX + name][self.members] = getattr(state, name).detach()
-        return state
+        return factors_of(self.method, state, norms, gradients)
 
     @torch.no_grad()
     def move(self, parameters: Parameters, gradients: Parameters, moves: Tensor) -> None:

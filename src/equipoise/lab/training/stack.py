@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ... import scaling
-from ...energies import factors
+from ...energies import Factors, scaled
 from ...energies.energy import Pairwise
 from ...scaling.method import leading
 from ..tasks import Batch, Parameters, Split, Task
@@ -59,13 +59,7 @@ class Stack:
         self.best_alpha = self.alpha.clone()
         self.frozen_unary: Tensor | None = None
         """Unary scores of all examples, (E, examples, ...), in a phase that does not train the net."""
-        self._group()
-
-    def _group(self) -> None:
-        self.groups = groups(self.replicas, self.alpha)
-        applies = [group.method.unit_gradient for group in self.groups for _ in self.replicas[group.members]]
-        self.unit_gradient = torch.tensor(applies, device=self.device) if any(applies) else None
-        """Which replicas have a `Scaling.unit_gradient`, (E,)."""
+        self.groups = groups(replicas, self.alpha)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors of the replicas by name: the content of a checkpoint."""
@@ -113,7 +107,7 @@ class Stack:
             name: {slot: named[f"state/{name}/{slot}"] for slot in state} for name, state in self.state.items()
         }
         made.frozen_unary = named.get("memory")
-        made._group()
+        made.groups = groups(replicas, made.alpha)
         return made
 
     def alphas(self) -> list[float]:
@@ -173,19 +167,15 @@ class Stack:
             part, u = batch.of(where), unary[where]
             alone = batch.learning and objective == "unary"  # then the loss does not use the pairwise part
             w = None if alone else self._pairwise(self._of(parameters, where), part)
-            if batch.learning and self.unit_gradient is not None:
-                w = energy.unit_gradient(w, self.unit_gradient[where])
             found = []
             for group in members:
                 own = slice(group.members.start - where.start, group.members.stop - where.start)
                 pairwise, lengths = None if w is None else w[own], None if part.lengths is None else part.lengths[own]
                 norms = energy.norms(u[own], pairwise, lengths)
-                learning = batch.learning and group.method.kept
-                state = group.measure(parameters, norms, part.weights[own]) if learning else group.state(parameters)
-                of_group = factors(group.method, norms, state=state)
+                of_group = group.factors(energy, parameters, norms, part.weights[own] if batch.learning else None)
                 found.append([_per_replica(x, len(u[own])) for x in of_group])
-            a, b, penalty = (_stacked(each) for each in zip(*found, strict=True))
-            yield Scored(objective, part, *energy.scaled(u, w, a, b), penalty)
+            each = Factors(*(_stacked(same) for same in zip(*found, strict=True)))  # type: ignore[arg-type]
+            yield Scored(objective, part, *scaled(energy, u, w, each), each.penalty)
 
     def losses(self, parameters: Parameters, batch: Batch) -> Tensor:
         """The mean loss of each replica over its examples of the batch, penalties included, (E,)."""
@@ -252,15 +242,20 @@ class Stack:
             yield self.task.batch(part.to(self.device), self.task.room(part))
 
 
-def _per_replica(x: Tensor, count: int) -> Tensor:
-    """A factor as (e, 1), or (e, B) where it has one value per example."""
-    return leading(x, 2).expand(count, -1)
+def _per_replica(x: Tensor | None, count: int) -> Tensor | int:
+    """A factor as (e, 1), or (e, B) where it has one value per example; the number e alone for None."""
+    return count if x is None else leading(x, 2).expand(count, -1)
 
 
-def _stacked(each: Sequence[Tensor]) -> Tensor:
+def _stacked(each: Sequence[Tensor | int]) -> Tensor | None:
     """The factors of several groups, (e, 1) or (e, B), as one: (E, 1), or (E, B) where a group has one per example."""
-    width = max(x.shape[1] for x in each)
-    return each[0] if len(each) == 1 else torch.cat([x.expand(-1, width) for x in each])
+    known = [x for x in each if isinstance(x, Tensor)]
+    if not known:
+        return None
+    if len(each) == 1:
+        return known[0]
+    width = max(x.shape[1] for x in known)
+    return torch.cat([x.expand(-1, width) if isinstance(x, Tensor) else known[0].new_ones(x, width) for x in each])
 
 
 def _given(losses: Tensor, grid: Tensor) -> Tensor:
