@@ -39,7 +39,7 @@ def demo(
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if not as_json:
-            Console().print(crf_alone.SHOWN)
+            print(crf_alone.SHOWN, flush=True)
         alone = crf_alone.table()
         if not as_json:
             _print_alone(alone)
@@ -74,7 +74,7 @@ def _print_alone(rows: Sequence[crf_alone.Row]) -> None:
     if not sys.stdout.isatty():
         print(title)
         for case, method, *figures in [["", "", *headings], *cells]:
-            print(f"{case:28}{method:24}" + "".join(f"{figure:>8}" for figure in figures))
+            print(f"{case:28}{method:24}" + "".join(f"{figure:>8}" for figure in figures), flush=True)
         return
     table = Table(title=title)
     table.add_column("net")
