@@ -191,6 +191,13 @@ def test_failed_runs_are_counted(made: list[Record]) -> None:
     assert re.search(r"\| 3e-4 \| .*<br><sub>1 failed</sub> \|", page(found))
 
 
+def test_the_settings_are_one_line(text: str) -> None:
+    line = text.split("## Settings\n\n")[1].splitlines()[0]
+    epochs = "epochs 3 (CoNLL-2000) and 5 (WNUT-17), 5 times as many with 10 % and 20 times as many with 1 % of the"
+    for part in (epochs, "weight decay 0.01", "clipped at 1", "batches of 32", "(rate, 0.01, rate)"):
+        assert part in line
+
+
 def test_a_note_is_shown_below_its_table(made: list[Record]) -> None:
     shown = page(made, replace(OPTIONS, notes={"tagging/little": "With **one** note."}))
     assert "With **one** note." in shown.split("(`little`)")[1].split("\n## ")[0]

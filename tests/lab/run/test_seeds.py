@@ -19,11 +19,6 @@ from equipoise.lab.training.replica import Replica
 
 class Varying(Tiny):
     graphs_per_room = True
-    replicas_at_once = 3
-
-    def __init__(self, *args: object) -> None:
-        super().__init__()
-        del self.replicas_at_once  # that of the class
 
 
 RATES = {"unary": (0.03,), "joint": (0.03,), "stage": (0.03, 0.05, 0.01)}
@@ -39,6 +34,12 @@ def varying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks.TASKS, "varying", Varying)
 
 
+@pytest.fixture
+def one_seed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TOGETHER", 3)
+
+
+@pytest.mark.usefixtures("one_seed_at_a_time")
 def test_a_stopped_sweep_loses_only_the_current_seed_and_continues(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.jsonl")
     seen: list[list[Replica]] = []

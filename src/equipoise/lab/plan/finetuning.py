@@ -30,7 +30,8 @@ USUAL_RATE = 3e-5
 """A usual learning rate to fine-tune an encoder."""
 PAIRWISE_RATE = 1e-2
 """The rate of the second phase of `stage`, which trains the CRF on the frozen net."""
-SHARES = (0.1, 0.01)
+SHARES = {0.1: 5, 0.01: 20}
+"""Shares of the training sentences, and how many times more epochs they get: a few hundred steps in each case."""
 SCRATCH_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 SCRATCH_SEEDS = 8
 """The number of seeds of the net from scratch. Fewer than six seeds have no 95 % interval (`judge.statistics`)."""
@@ -62,9 +63,12 @@ def rates(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table
 
 def little(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
     """F1 with a share of the training sentences, at a usual learning rate."""
+    epochs = recipe(task, "joint", USUAL_RATE).max_epochs
     cells = {
-        (share_row(task, share), scheme): Cell(runs(recipe(task, scheme, USUAL_RATE, share=share), **which))
-        for share in SHARES
+        (share_row(task, share), scheme): Cell(
+            runs(recipe(task, scheme, USUAL_RATE, share=share, max_epochs=longer * epochs), **which)
+        )
+        for share, longer in SHARES.items()
         for scheme in COLUMNS
     }
     return Table("little", f"F1 with little data, learning rate {USUAL_RATE:g}".replace("e-0", "e-"), COLUMNS, cells)

@@ -75,13 +75,14 @@ def settings(every: Sequence[Evidence]) -> str:
     """How the encoder and the net from scratch were trained, in one line."""
     recipes = {corpus(one.task): finetuning.recipe(one.task, "joint", finetuning.USUAL_RATE) for one in every}
     epochs = " and ".join(f"{recipe.max_epochs} ({name})" for name, recipe in recipes.items())
+    longer = " and ".join(f"{times} times as many with {100 * x:g} %" for x, times in finetuning.SHARES.items())
     one, alone = next(iter(recipes.values())), finetuning.recipe(every[0].task, "joint", 1e-3, net="bilstm")
     return (
         f"Encoder: AdamW, weight decay {one.weight_decay:g}, warm-up over {100 * one.warmup:g} % of the steps, then "
-        f"linear decay to 0, gradients clipped at {one.clip:g}, batches of {one.batch_size}, epochs {epochs}, the last "
-        f"parameters; each phase of stage has as many, with the rates (rate, {finetuning.PAIRWISE_RATE:g}, rate); "
-        f"offline has alpha 1. BiLSTM: Adam, batches of {alone.batch_size}, at most {alone.max_epochs} epochs, the "
-        "best parameters on validation. Nothing was tuned."
+        f"linear decay to 0, gradients clipped at {one.clip:g}, batches of {one.batch_size}, epochs {epochs}, "
+        f"{longer} of the sentences, the last parameters; each phase of stage has as many, with the rates (rate, "
+        f"{finetuning.PAIRWISE_RATE:g}, rate); offline has alpha 1. BiLSTM: Adam, batches of {alone.batch_size}, at "
+        f"most {alone.max_epochs} epochs, the best parameters on validation. Nothing was tuned."
     )
 
 

@@ -26,6 +26,8 @@ from .store import Record, Store, record
 
 TRIES = 3
 """How often a portion is tried if its worker dies."""
+TOGETHER = 48
+"""Several seeds are trained at once up to this number of recipes (`by_seeds`)."""
 
 
 class Engine(Protocol):
@@ -146,8 +148,8 @@ def by_seeds(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
     """The recipes, divided into lists that are trained one after the other.
 
     Runs of one seed see the same batches. So in a task whose batches need very different room (`graphs_per_room`) they
-    are trained together, and a list has as many whole seeds as fit on the device at once. If training is stopped, only
-    the runs of the current list are lost. The recipes of other tasks are one list.
+    are trained together: a list has one seed, or several whole seeds of up to 48 recipes in total. If training is
+    stopped, only the runs of the current list are lost. The recipes of other tasks are one list.
 
     >>> recipes = [Recipe("tagging-wnut17", share=share / 30, seed=seed) for share in range(1, 21) for seed in range(3)]
     >>> [(len(some), {recipe.seed for recipe in some}) for some in by_seeds(recipes)]
@@ -160,10 +162,10 @@ def by_seeds(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
     for recipe in recipes:
         if varying[recipe.task]:
             seeds.setdefault((recipe.task, recipe.net, recipe.seed), []).append(recipe)
-    for (task, _), same_net in groupby(sorted(seeds), key=lambda key: key[:2]):
+    for _, same_net in groupby(sorted(seeds), key=lambda key: key[:2]):
         lists: list[list[Recipe]] = [[]]
         for key in same_net:
-            if lists[-1] and len(lists[-1]) + len(seeds[key]) > named(task).replicas_at_once:
+            if lists[-1] and len(lists[-1]) + len(seeds[key]) > TOGETHER:
                 lists.append([])
             lists[-1] += seeds[key]
         found += lists
