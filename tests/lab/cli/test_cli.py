@@ -76,10 +76,23 @@ def test_reproduce_runs_only_missing_runs(call: Call, tmp_path: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["missing"] == 0
 
 
+def test_all_of_a_tagging_task_are_its_tables_without_tuning(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--task", "tagging-wnut17", "--seeds", 1, "--store", tmp_path / "runs.jsonl", "--plan")
+    assert call("reproduce", "all", *options) == 0
+    names = ["rates", "little", "scratch"]
+    assert json.loads(capsys.readouterr().out) == {"what": names, "wanted": 76, "done": 0, "missing": 76}
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (("reproduce", "mian"), "there is no 'mian'; did you mean main?"),
+        (
+            ("reproduce", "tuning-adam", "--task", "tagging-wnut17"),
+            "there is no 'tuning-adam'; the names are rates, little, scratch",
+        ),
         (("reproduce", "main", "--task", "orc"), "there is no task 'orc'; did you mean ocr"),
         (("train", "orc"), "there is no task 'orc'; did you mean ocr"),
         (("train", "ocr", "--fold", "12"), "ocr has test folds 0 to 8, got 12"),
