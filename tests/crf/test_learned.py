@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from equipoise import ChainCRF, constraints, objectives
+from equipoise import ChainCRF, GaussianCRF, constraints, objectives
 from equipoise.scaling import Learned
 
 BIO = constraints.from_labels(["O", "B-X", "I-X"], "BIO")
@@ -227,3 +227,25 @@ def test_replicas_in_one_layer() -> None:
             torch.testing.assert_close(losses[e], want)
             for got, wanted in zip(crf.scaling.state(), one.scaling.state(), strict=True):
                 torch.testing.assert_close(got[e], wanted)
+
+
+def test_gaussian_crf() -> None:
+    """In the first training step the sizes of both parts do not matter, and no gradient makes all scores larger."""
+    generator = seeded()
+    unary, embeddings = (torch.randn(2, n, 8, 6, generator=generator, dtype=torch.float64) for n in (3, 4))
+    labels = torch.randint(3, (2, 8, 6), generator=generator)
+    losses = []
+    for u, a in ((unary, embeddings), (50 * unary, 0.1 * embeddings)):
+        crf = GaussianCRF(3, 1.0, Learned(), definite="raw", pairs=None).double()
+        u, a = (x.clone().requires_grad_() for x in (u, a))
+        before = [x.clone() for x in crf.scaling.state()]
+        crf.eval().loss(u, a, labels)
+        crf.train().decode(u.detach(), a.detach())
+        assert all(torch.equal(old, new) for old, new in zip(before, crf.scaling.state(), strict=True))
+        losses.append(crf.loss(u, a, labels))
+        losses[-1].backward()
+        torch.testing.assert_close(crf.scaling.size, u.detach().abs().mean())
+        assert float(crf.scaling.steps) == 1
+        terms = u.grad * u.detach()
+        assert float(terms.sum().abs()) < 1e-10 * float(terms.abs().sum())
+    torch.testing.assert_close(losses[0], losses[1])

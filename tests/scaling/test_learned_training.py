@@ -115,6 +115,18 @@ def test_gradient_accumulation() -> None:
     torch.testing.assert_close(4 * crf.pairwise.grad, plain.pairwise.grad)
 
 
+def test_several_losses_and_one_backward_pass() -> None:
+    """Each loss measures its batch and moves the scales, although later calls write to the same buffers."""
+    crf = layer()
+    first, second = batch(0), batch(1)
+    (crf.loss(*first) + crf.loss(*second, objective="marginal")).backward()
+    assert float(crf.scaling.steps) == 2
+    torch.testing.assert_close(crf.scaling.size, torch.cat([first[0], second[0]]).detach().abs().mean())
+    for unary, _ in (first, second):
+        terms = unary.grad * unary.detach()
+        assert float(terms.sum().abs()) < 1e-5 * float(terms.abs().sum())
+
+
 def net_and_crf() -> nn.ModuleDict:
     torch.manual_seed(0)
     return nn.ModuleDict({"net": nn.Linear(4, 3), "crf": layer(boundaries=True)})
