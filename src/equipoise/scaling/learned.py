@@ -10,7 +10,7 @@ There is nothing to choose, and any learning rate serves. Four choices make it s
             has no component that makes all scores of the batch larger, and the net cannot outgrow W.
     W       starts very small. Each step turns a normalised matrix by about rate / ||W||. So W turns quickly at any rate
             at first, and more slowly as it grows.
-    u, w    move by steps of their own (`pace`), which do not depend on the optimizer. e^w starts at 0.3 e^u.
+    u, w    move by steps of their own (`pace`), which do not depend on the optimizer. e^w starts at 0.1 e^u.
 
 Each part has the gradient of a part of size 1 (`gradient_factors`). Without it, division by a small size would make the
 gradient so large that clipping would act on it alone and SGD would overshoot.
@@ -28,7 +28,7 @@ from torch import Tensor
 from .method import Norms, Scaling, divide, positive
 from .pace import Paced, moved, pace
 
-PAIRWISE_START = 0.3
+PAIRWISE_START = 0.1
 """The initial factor of the pairwise part relative to the unary part: the net learns first, as in stage training.
 
 If both start at 1, transitions are learned before the net has learned anything, and the net then learns less: on text
@@ -110,7 +110,7 @@ class Learned(Scaling):
     >>> method = Learned().eval()
     >>> unary, pairwise = method(torch.tensor([[30.0, -10.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.0]]))
     >>> unary, pairwise
-    (tensor([[ 30., -10.]]), tensor([[0.0000, 1.2000],
+    (tensor([[ 30., -10.]]), tensor([[0.0000, 0.4000],
             [0.0000, 0.0000]]))
 
     A training step measures the unary scores:
@@ -121,7 +121,7 @@ class Learned(Scaling):
     ([[1.5, -0.5]], 20.0)
 
     Args:
-        start: the initial factor of the unary part, a number or one per replica; that of the pairwise part is 0.3 of it.
+        start: the initial factor of the unary part, a number or one per replica; that of the pairwise part is a tenth.
     """
 
     paced = ("log_scales",)
