@@ -163,7 +163,6 @@ def _cell(summary: Summary) -> str:
     if summary.runs + summary.failed and summary.missing:
         small.append(f"{summary.runs} of {summary.requested} runs")
     small += [f"{summary.failed} failed"] if summary.failed else []
-    small += [f"{summary.diverged} diverged"] if summary.diverged else []
     first = "-" if summary.mean is None else str(summary)
     return "\n".join([first, ", ".join(small)] if small else [first])
 

@@ -60,7 +60,7 @@ FINETUNING = (
 
 FINETUNING_TABLES = (
     "Test F1 in %, as mean ± standard deviation over seeds, trained with the log-likelihood unless stated otherwise. "
-    "A dash means that there are no runs yet. Diverged: a result below three quarters of the median run's."
+    "A dash means that there are no runs yet."
 )
 
 FINETUNING_CLAIMS = (
