@@ -42,7 +42,10 @@ class Kept(NamedTuple):
         """x, (*batch, ...), with this value for empty sequences."""
         if self.empty is None:
             return x
-        return x.masked_fill(self.empty[(..., *(None,) * (x.ndim - self.empty.ndim))], value)
+        empty = self.empty[(..., *(None,) * (x.ndim - self.empty.ndim))]
+        if x.dtype == torch.bool:  # ONNX Runtime cannot choose between booleans
+            return x | empty if value else x & ~empty
+        return x.masked_fill(empty, value)
 
     def without(self, dropped: Tensor) -> "Kept":
         """The same, where sequences in `dropped`, (*batch,), are also empty."""
