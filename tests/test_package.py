@@ -14,13 +14,13 @@ import equipoise
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "equipoise"
-CORE = "native chain gaussian objectives constraints masking diagnosis scaling energies crf compat"
+CORE = "native chain gaussian objectives constraints labels masking diagnosis scaling energies crf compat integrations"
 LAB = "files schemes recipe data nets tasks training plan run judge report demo bench cli"
 LAYERS = [*CORE.split(), *(f"lab.{name}" for name in LAB.split())]
 
 
 def test_public_names() -> None:
-    for name in ("ChainCRF", "GaussianCRF", "chain", "constraints", "gaussian", "objectives", "scaling"):
+    for name in ("ChainCRF", "GaussianCRF", "chain", "constraints", "gaussian", "labels", "objectives", "scaling"):
         assert hasattr(equipoise, name)
     functions = "score log_partition log_marginals edge_marginals decode top_k sample entropy mean_field"
     assert set(functions.split()) <= set(equipoise.chain.__all__)

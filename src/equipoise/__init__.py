@@ -1,7 +1,7 @@
 """Deep structured prediction whose potentials stay in balance: exact CRF layers for PyTorch."""
 
-from . import chain, constraints, gaussian, objectives, scaling
+from . import chain, constraints, gaussian, labels, objectives, scaling
 from .crf import ChainCRF, GaussianCRF
 
 __version__ = "0.1.0"
-__all__ = ["ChainCRF", "GaussianCRF", "chain", "constraints", "gaussian", "objectives", "scaling"]
+__all__ = ["ChainCRF", "GaussianCRF", "chain", "constraints", "gaussian", "labels", "objectives", "scaling"]

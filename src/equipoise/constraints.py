@@ -17,20 +17,35 @@ from torch import Tensor
 
 
 class Scheme(NamedTuple):
+    """The prefixes of a tagging scheme, by what they say about a label and its neighbours."""
+
     prefixes: str
-    continues: str  # prefixes that continue the chunk of the label before
-    continued: str  # prefixes that may be continued
-    open: str  # prefixes that must be continued
+    continues: str  # only after a label of a chunk of the same type
+    continued: str  # the next label may belong to the same chunk
+    open: str  # the next label must belong to the same chunk
+    joins: str  # the label belongs to the chunk of the label before, if that may be continued and has the same type
+    chunk: str  # the prefixes of the first, a middle and the last label of a chunk, and of a chunk of one label
+
+    def joined(self, before: tuple[str, str], after: tuple[str, str]) -> bool:
+        """Whether two neighbouring labels, each a prefix and a type, belong to one chunk."""
+        return before[0] in self.continued and after[0] in self.joins and before[1] == after[1]
+
+    def allows(self, before: tuple[str, str], after: tuple[str, str]) -> bool:
+        """Whether one label may follow another."""
+        same_chunk = after[0] in self.continues and before[0] in self.continued and before[1] == after[1]
+        return same_chunk or not (after[0] in self.continues or before[0] in self.open)
 
 
 SCHEMES = {
-    "BIO": Scheme("BI", continues="I", continued="BI", open=""),
-    "IOB1": Scheme("BI", continues="B", continued="BI", open=""),
-    "BIOES": Scheme("BIES", continues="IE", continued="BI", open="BI"),
-    "BILOU": Scheme("BILU", continues="IL", continued="BI", open="BI"),
-    "BMES": Scheme("BMES", continues="ME", continued="BM", open="BM"),
+    "BIO": Scheme("BI", continues="I", continued="BI", open="", joins="I", chunk="BIIB"),
+    "IOB1": Scheme("BI", continues="B", continued="BI", open="", joins="I", chunk="IIII"),
+    "BIOES": Scheme("BIES", continues="IE", continued="BI", open="BI", joins="IE", chunk="BIES"),
+    "BILOU": Scheme("BILU", continues="IL", continued="BI", open="BI", joins="IL", chunk="BILU"),
+    "BMES": Scheme("BMES", continues="ME", continued="BM", open="BM", joins="ME", chunk="BMES"),
 }
 SCHEMES["IOB2"] = SCHEMES["BIO"]
+OUTSIDE = ("outside", "")
+"""The prefix and type of "O"."""
 
 
 class Constraints(NamedTuple):
@@ -61,25 +76,24 @@ def from_labels(labels: Sequence[str] | Mapping[int, str] | Mapping[str, str], s
     >>> from_labels({0: "O", 1: "B-NP", 2: "I-NP"}, "bio").labels
     ('O', 'B-NP', 'I-NP')
     """
-    if not isinstance(scheme, str) or scheme.upper() not in SCHEMES:
-        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
-    scheme = scheme.upper()
-    rules = SCHEMES[scheme]
+    scheme, rules = named(scheme)
     names = _sorted_by_index(labels) if isinstance(labels, Mapping) else tuple(labels)
     if len(set(names)) != len(names):
         raise ValueError(f"labels must be distinct, got {list(names)}")
-    parts = [_split(label, scheme) for label in names]
-
-    def allowed(a: tuple[str, str], b: tuple[str, str]) -> bool:
-        same_chunk = b[0] in rules.continues and a[0] in rules.continued and a[1] == b[1]
-        return same_chunk or not (b[0] in rules.continues or a[0] in rules.open)
-
+    parts = [split(label, scheme) for label in names]
     return Constraints(  # on the CPU, also where the default device is meta and has no values
-        transitions=torch.tensor([[allowed(a, b) for b in parts] for a in parts], device="cpu"),
-        start=torch.tensor([prefix not in rules.continues for prefix, _ in parts], device="cpu"),
-        end=torch.tensor([prefix not in rules.open for prefix, _ in parts], device="cpu"),
+        transitions=torch.tensor([[rules.allows(a, b) for b in parts] for a in parts], device="cpu"),
+        start=torch.tensor([rules.allows(OUTSIDE, part) for part in parts], device="cpu"),
+        end=torch.tensor([rules.allows(part, OUTSIDE) for part in parts], device="cpu"),
         labels=names,
     )
+
+
+def named(scheme: str) -> tuple[str, Scheme]:
+    """A scheme's name in capitals, and the scheme."""
+    if not isinstance(scheme, str) or scheme.upper() not in SCHEMES:
+        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+    return scheme.upper(), SCHEMES[scheme.upper()]
 
 
 def _sorted_by_index(labels: Mapping[int, str] | Mapping[str, str]) -> tuple[str, ...]:
@@ -99,10 +113,10 @@ def _is_index(value: object) -> bool:
     return isinstance(value, int)
 
 
-def _split(label: str, scheme: str) -> tuple[str, str]:
+def split(label: str, scheme: str) -> tuple[str, str]:
     """("B", "NP") for "B-NP"; ("outside", "") for "O"."""
     if label == "O":
-        return "outside", ""
+        return OUTSIDE
     prefixes = SCHEMES[scheme].prefixes
     prefix, _, kind = label.partition("-")
     if len(prefix) != 1 or prefix not in prefixes:
