@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Run the GPU tests and the benchmarks, and write the results to a folder.
 #
-#     benchmarks/h200.sh OUT [tests] [device] [chain] [gaussian] [training]      default: all parts
+#     benchmarks/h200.sh OUT [tests] [device] [chain] [step] [gaussian] [training]      default: all parts
 #
 # Needs torch with CUDA, numpy, Triton and pytest. Peers that are not installed are omitted.
 set -u
 out=${1:?the folder for the results is missing}
 shift
 mkdir -p "$out"
-[ $# -gt 0 ] || set -- tests device chain gaussian training
+[ $# -gt 0 ] || set -- tests device chain step gaussian training
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 
 measure_device() {
@@ -43,6 +43,21 @@ for r in report.rows:
 PYTHON
 }
 
+measure_step() {
+    python3 - "$out" <<'PYTHON'
+import json
+import sys
+from pathlib import Path
+
+from equipoise.lab.bench import step
+
+for report in step.run("cuda", seconds=2.0):
+    (Path(sys.argv[1]) / "step.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
+for r in report.rows:
+    print(f"{r.step:10} {r.peer:20} {r.milliseconds} ms   {r.times_base} times softmax   {r.note[:60]}")
+PYTHON
+}
+
 measure_training() {
     python3 - "$out" <<'PYTHON'
 import json
@@ -74,6 +89,7 @@ for part in "$@"; do
     device) measure_device ;;
     chain) measure_chain ;;
     gaussian) python3 -m equipoise.lab.bench.gaussian --device cuda --json "$out/gaussian.json" ;;
+    step) measure_step ;;
     training) measure_training ;;
     *) echo "unknown part: $part" >&2; exit 2 ;;
     esac

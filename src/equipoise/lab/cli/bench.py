@@ -1,6 +1,7 @@
 """`equipoise bench`: speed and error compared with other libraries, in one run."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,13 +12,16 @@ from rich.table import Table
 
 from ..bench import chain as chain_bench
 from ..bench import gaussian as gaussian_bench
+from ..bench import step as step_bench
 from ..bench import training as training_bench
 from ..bench.peers import QUESTIONS
 from .choices import Device, check_device
 
+Report = chain_bench.Report | gaussian_bench.Report | step_bench.Report
+
 
 def bench(
-    what: tyro.conf.Positional[Literal["chain", "gaussian", "training"]],
+    what: tyro.conf.Positional[Literal["chain", "gaussian", "step", "training"]],
     /,
     device: Device = "cpu",
     seconds: float = 1.0,
@@ -27,7 +31,8 @@ def bench(
     """Measure speed and error, and those of every other library that is installed, in one run.
 
     Args:
-        what: What to measure.
+        what: What to measure: functions of chains, the Gaussian CRF, a training step and inference of a whole tagger,
+            or the training of the experiments.
         device: Device.
         seconds: Time for each library, operation and size.
         against: Libraries to compare the chain with, for example pytorch-crf; by default all that are installed.
@@ -38,17 +43,20 @@ def bench(
     if what == "training":
         _training(console, device, json_to)
         return
-    steps = len(chain_bench.SIZES) * len(QUESTIONS) if what == "chain" else gaussian_bench.steps(device)
-    reports = (
-        chain_bench.run(device, seconds, against=against) if what == "chain" else gaussian_bench.run(device, seconds)
-    )
+    reports: Iterator[Report]
+    if what == "chain":
+        steps, reports = len(chain_bench.SIZES) * len(QUESTIONS), chain_bench.run(device, seconds, against=against)
+    elif what == "step":
+        steps, reports = 2, step_bench.run(device, seconds)
+    else:
+        steps, reports = gaussian_bench.steps(device), gaussian_bench.run(device, seconds)
     written = False
     try:
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task(f"bench {what} on {device}", total=steps)
             for so_far in reports:
                 progress.advance(bar)
-                report: chain_bench.Report | gaussian_bench.Report = so_far
+                report: Report = so_far
                 if json_to is not None:
                     json_to.parent.mkdir(parents=True, exist_ok=True)
                     json_to.write_text(json.dumps(report.to_json(), indent=1) + "\n")
@@ -65,7 +73,7 @@ def bench(
         console.print(f"Other processes slowed {report.slowed:.0%} of the time; those calls are excluded.")
 
 
-def _table(report: chain_bench.Report | gaussian_bench.Report) -> Table:
+def _table(report: Report) -> Table:
     table = Table(title=f"{report.device}, torch {report.torch}, {report.threads} threads")
     if isinstance(report, gaussian_bench.Report):
         headings, *lines = report.table()
@@ -73,6 +81,14 @@ def _table(report: chain_bench.Report | gaussian_bench.Report) -> Table:
             table.add_column(heading, justify="left" if heading in ("system", "peer") else "right", no_wrap=True)
         for line in lines:
             table.add_row(*line)
+        return table
+    if isinstance(report, step_bench.Report):
+        for heading in ("step", "peer", "ms", "relative to softmax"):
+            table.add_column(heading, justify="left" if heading in ("step", "peer") else "right")
+        for each in report.rows:
+            failed = each.milliseconds is None or each.times_base is None
+            shown = ("failed", each.note[:40]) if failed else (f"{each.milliseconds:.2f}", f"{each.times_base:.2f}")
+            table.add_row(each.step, each.peer, *shown)
         return table
     for heading in ("B,L,M", "question", "peer", "ms", "x slower", "error"):
         table.add_column(heading, justify="left" if heading in ("question", "peer") else "right")
