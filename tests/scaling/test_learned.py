@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from equipoise import objectives
-from equipoise.scaling.learned import HORIZON, Learned, State, measured
+from equipoise.scaling.learned import HORIZON, PAIRWISE_START, Learned, State, measured
+from equipoise.scaling.pace import SMOOTHING, STEP
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -184,8 +185,9 @@ def test_the_pairwise_gradient_against_finite_differences(size: float) -> None:
 
 
 def test_gradients_of_the_log_scales_against_finite_differences() -> None:
-    """The first step of pace is 0.03 against the sign of the gradient; squares are 0.1 of its square."""
+    """The first step of pace is STEP against the sign of the gradient; squares are SMOOTHING times its square."""
     method, one = Learned().double(), problem(0, 3.0)
+    u, w = start = method.log_scales.tolist()
     loss(method, one).backward()
 
     @torch.no_grad()
@@ -195,9 +197,10 @@ def test_gradients_of_the_log_scales_against_finite_differences() -> None:
         return float(objectives.likelihood(*parts, labels, lengths).mean())
 
     h = 1e-5
-    slopes = [(value(h, 0) - value(-h, 0)) / (2 * h), (value(0, h) - value(0, -h)) / (2 * h)]
-    assert method.log_scales.tolist() == pytest.approx([-math.copysign(0.03, slope) for slope in slopes])
-    assert method.squares.tolist() == pytest.approx([0.1 * slope**2 for slope in slopes], rel=1e-6)
+    slopes = [(value(u + h, w) - value(u - h, w)) / (2 * h), (value(u, w + h) - value(u, w - h)) / (2 * h)]
+    want = [x - math.copysign(STEP, slope) for x, slope in zip(start, slopes, strict=True)]
+    assert method.log_scales.tolist() == pytest.approx(want)
+    assert method.squares.tolist() == pytest.approx([SMOOTHING * slope**2 for slope in slopes], rel=1e-6)
     assert float(method.steps) == 1
 
 
@@ -241,8 +244,21 @@ def test_the_state_does_not_change_without_training() -> None:
     assert not any(torch.equal(old, new) for old, new in zip(before, method.state(), strict=True))
 
 
+def test_a_forward_pass_alone_leaves_the_state() -> None:
+    method = Learned().double()
+    for seed in range(3):
+        loss(method, problem(seed)).backward()
+    before = [x.clone() for x in method.state()]
+    later = loss(method, problem(3, 40.0))
+    assert later.requires_grad
+    assert all(torch.equal(old, new) for old, new in zip(before, method.state(), strict=True))
+    later.backward()
+    assert not any(torch.equal(old, new) for old, new in zip(before, method.state(), strict=True))
+
+
 def test_alpha_is_the_ratio_of_the_scales() -> None:
     method = Learned(start=torch.tensor([0.5, 2.0]))
-    torch.testing.assert_close(method.log_scales.exp(), torch.tensor([[0.5, 0.5], [2.0, 2.0]]))
+    w = PAIRWISE_START
+    torch.testing.assert_close(method.log_scales.exp(), torch.tensor([[0.5, 0.5 * w], [2.0, 2.0 * w]]))
     method.log_scales[1, 0] += math.log(3)
-    torch.testing.assert_close(method.alpha, torch.tensor([1.0, 3.0]))
+    torch.testing.assert_close(method.alpha, torch.tensor([1.0, 3.0]) / w)

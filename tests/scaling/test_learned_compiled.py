@@ -1,8 +1,9 @@
-"""`scaling.Learned` under torch.compile, torch.func and torch.autograd.grad."""
+"""`scaling.Learned` under torch.compile, torch.func, torch.autograd.grad and activation checkpointing."""
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from equipoise import ChainCRF, constraints
 from equipoise.scaling import Learned
@@ -40,6 +41,45 @@ def test_compiled_training_equals_eager() -> None:
     assert float(compiled.scaling.steps) == 5
 
 
+@pytest.mark.slow
+def test_inductor_computes_the_gradients_of_eager() -> None:
+    """It repeats a part of the forward pass in the backward pass, which must read the same state."""
+    eager, compiled = layer(), layer()
+    run = torch.compile(lambda u, y: compiled.loss(u, y), fullgraph=True, backend="inductor")
+    for seed in range(4):
+        unary, labels = batch(seed)
+        again = unary.detach().clone().requires_grad_()
+        eager.zero_grad()
+        compiled.zero_grad()
+        eager.loss(unary, labels).backward()
+        run(again, labels).backward()
+        torch.testing.assert_close(again.grad, unary.grad, rtol=0, atol=1e-5)
+        torch.testing.assert_close(compiled.pairwise.grad, eager.pairwise.grad, rtol=0, atol=1e-5)
+        torch.testing.assert_close(compiled.scaling.squares, eager.scaling.squares, rtol=1e-5, atol=0)  # of u and w
+    torch.testing.assert_close(compiled.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-5)
+
+
+def test_activation_checkpointing_measures_once() -> None:
+    """The backward pass repeats the forward pass, and the state is that of training without it."""
+    plain, repeated = layer(boundaries=True), layer(boundaries=True)
+    calls = 0
+
+    def loss(u: Tensor, y: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return repeated.loss(u, y)
+
+    for seed in range(4):
+        unary, labels = batch(seed)
+        again = unary.detach().clone().requires_grad_()
+        plain.loss(unary, labels).backward()
+        checkpoint(loss, again, labels, use_reentrant=False).backward()
+        torch.testing.assert_close(again.grad, unary.grad, rtol=0, atol=0)
+    assert calls == 8
+    torch.testing.assert_close(repeated.state_dict(), plain.state_dict(), rtol=0, atol=0)
+    assert (float(repeated.scaling.steps), float(repeated.scaling.examples)) == (4, 16)
+
+
 def test_transforms_of_functions_move_nothing() -> None:
     """Their gradients are those of evaluation mode."""
     crf, (unary, labels) = layer(), batch(0)
@@ -61,12 +101,16 @@ def test_transforms_of_functions_move_nothing() -> None:
             torch.testing.assert_close(one["pairwise"], want, rtol=1e-5, atol=1e-5)
 
 
-def test_the_gradient_of_the_unary_scores_alone_moves_the_scales() -> None:
+@pytest.mark.parametrize("part", ["unary", "pairwise"])
+def test_the_gradient_of_one_part_alone_moves_the_scales(part: str) -> None:
+    """Also if the other part requires a gradient that nobody asks for."""
     crf, both = layer(), layer()
     for seed in range(3):
         unary, labels = batch(seed)
-        (gradient,) = torch.autograd.grad(crf.loss(unary, labels), unary)
+        both.zero_grad()
+        (gradient,) = torch.autograd.grad(crf.loss(unary, labels), unary if part == "unary" else crf.pairwise)
         both.loss(unary, labels).backward()
-        torch.testing.assert_close(gradient, unary.grad)
+        torch.testing.assert_close(gradient, unary.grad if part == "unary" else both.pairwise.grad)
     torch.testing.assert_close(crf.state_dict(), both.state_dict())
+    assert float(crf.scaling.steps) == 3
     assert crf.pairwise.grad is None

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from equipoise import ChainCRF, chain, objectives, scaling
+from equipoise.scaling.learned import PAIRWISE_START
 from equipoise.scaling.method import multiply
 
 Formula = Callable[[float, float], tuple[float, float, float]]
@@ -359,7 +360,7 @@ def test_repr() -> None:
     assert repr(scaling.Fixed(0.25)) == "Fixed(alpha=0.25)"
     assert repr(scaling.Offline(ALPHAS)) == "Offline(alpha of 3 replicas)"
     assert repr(scaling.Temperature(2.0, True)) == "Temperature(alpha=2, normalize=True)"
-    assert repr(scaling.Learned()) == "Learned(alpha=1)"
+    assert repr(scaling.Learned()) == f"Learned(alpha={1 / PAIRWISE_START:g})"
     assert repr(scaling.Online(subset=7)) == "Online(alpha=1, grid of 17, subset=7)"
     assert repr(scaling.Online(exact=True)) == "Online(alpha=1, exact, subset=2000)"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from equipoise.scaling.pace import Paced, moved, pace
+from equipoise.scaling.pace import SLOWER_AFTER, STEP, Paced, moved, pace
 
 
 def start(*shape: int, dtype: torch.dtype = torch.float64) -> Paced:
@@ -22,7 +22,7 @@ def after(gradients: Sequence[Tensor], now: Paced) -> Paced:
 
 
 def by_hand(gradients: Sequence[Sequence[float]]) -> tuple[list[float], list[float], int]:
-    """q <- 0.9 q + 0.1 g^2, then x <- x - p clip(g / sqrt(q), -1, 1), p = 0.03 min(1, sqrt(100 / t))."""
+    """q <- 0.9 q + 0.1 g^2, then x <- x - p clip(g / sqrt(q), -1, 1), p = STEP min(1, sqrt(SLOWER_AFTER / t))."""
     x, q, t = [0.0] * len(gradients[0]), [0.0] * len(gradients[0]), 0
     for gradient in gradients:
         if not all(map(math.isfinite, gradient)):
@@ -31,7 +31,7 @@ def by_hand(gradients: Sequence[Sequence[float]]) -> tuple[list[float], list[flo
         for k, g in enumerate(gradient):
             q[k] = 0.9 * q[k] + 0.1 * g**2
             ratio = g / math.sqrt(q[k]) if q[k] else 0.0
-            x[k] -= 0.03 * min(1, math.sqrt(100 / t)) * max(-1, min(1, ratio))
+            x[k] -= STEP * min(1, math.sqrt(SLOWER_AFTER / t)) * max(-1, min(1, ratio))
     return x, q, t
 
 
@@ -57,21 +57,21 @@ def test_formula(seed: int) -> None:
 
 
 def test_the_largest_step_decays_as_the_root_of_the_number_of_steps() -> None:
-    now, lengths = start(1), []
-    for _ in range(1000):
+    now, lengths, count = start(1), [], 10 * SLOWER_AFTER
+    for _ in range(count):
         after_step = moved(now, torch.tensor([-7.0], dtype=torch.float64))
         lengths.append(float(after_step.value - now.value))
         now = after_step
-    assert lengths[:100] == pytest.approx([0.03] * 100)
-    assert lengths[399] == pytest.approx(0.015)
-    assert lengths == pytest.approx([min(0.03, 0.3 / math.sqrt(t)) for t in range(1, 1001)])
+    assert lengths[:SLOWER_AFTER] == pytest.approx([STEP] * SLOWER_AFTER)
+    assert lengths[4 * SLOWER_AFTER - 1] == pytest.approx(STEP / 2)
+    assert lengths == pytest.approx([STEP * min(1, math.sqrt(SLOWER_AFTER / t)) for t in range(1, count + 1)])
 
 
 def test_no_step_is_longer_than_the_largest() -> None:
     now = start(2)
     for gradient in drawn(300, 9):
         found = moved(now, torch.tensor(gradient, dtype=torch.float64))
-        largest = 0.03 * min(1, math.sqrt(100 / max(float(found.steps), 1)))
+        largest = STEP * min(1, math.sqrt(SLOWER_AFTER / max(float(found.steps), 1)))
         assert float((found.value - now.value).abs().max()) <= largest * (1 + 1e-12)
         now = found
 
@@ -102,7 +102,7 @@ def test_the_scale_of_the_gradients_does_not_matter(factor: float) -> None:
 def test_gradients_whose_squares_are_0_in_float32() -> None:
     """They move by their sign."""
     now = after([torch.tensor([1e-30, -1e-30])] * 10, start(2, dtype=torch.float32))
-    torch.testing.assert_close(now.value, torch.tensor([-0.3, 0.3]))
+    torch.testing.assert_close(now.value, 10 * STEP * torch.tensor([-1.0, 1.0]))
     assert torch.equal(moved(now, torch.zeros(2)).value, now.value)
 
 
@@ -117,10 +117,10 @@ def test_replicas_equal_separate_numbers() -> None:
 def test_each_backward_pass_moves_the_numbers_in_place() -> None:
     now = start(2)
     anchor = torch.ones((), dtype=torch.float64, requires_grad=True)
-    target = torch.tensor([0.5, -0.2], dtype=torch.float64)
+    target = STEP * torch.tensor([16.0, -7.0], dtype=torch.float64)
     gradients = []
     for _ in range(300):
-        x = pace(anchor, now)
+        x = pace([anchor], now)
         gradients.append((2 * (x.detach() - target)).tolist())
         (x - target).square().sum().backward()
         assert anchor.grad is None or not bool(anchor.grad.any())
@@ -128,15 +128,35 @@ def test_each_backward_pass_moves_the_numbers_in_place() -> None:
     torch.testing.assert_close(now.value.tolist(), want)
     torch.testing.assert_close(now.squares.tolist(), q)
     assert float(now.steps) == t == 300
-    torch.testing.assert_close(now.value, target, rtol=0, atol=0.02)  # it converges
+    torch.testing.assert_close(now.value, target, rtol=0, atol=STEP)  # it converges
 
 
 def test_the_value_of_a_step_does_not_change_when_the_number_moves() -> None:
     now = start(1)
     anchor = torch.ones((), dtype=torch.float64, requires_grad=True)
-    x = pace(anchor, now)
+    x = pace([anchor], now)
     loss = x.exp().sum()
     loss.backward(retain_graph=True)
     loss.backward()
     assert x.tolist() == [0.0]
-    assert now.value.tolist() == pytest.approx([-0.06])
+    assert now.value.tolist() == pytest.approx([-2 * STEP])
+
+
+def test_the_value_moves_if_the_gradient_of_any_anchor_is_computed() -> None:
+    now, anchors = start(1), [torch.ones((), dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    constant = torch.ones((), dtype=torch.float64)
+    for i, anchor in enumerate(anchors):
+        loss = pace([constant, *anchors], now).exp().sum() + sum(anchors)
+        torch.autograd.grad(loss, anchor)
+        assert now.value.tolist() == pytest.approx([-STEP * (i + 1)])
+
+
+def test_what_was_measured_is_stored_in_the_backward_pass() -> None:
+    now, anchor = start(1), torch.ones((), dtype=torch.float64, requires_grad=True)
+    buffers = torch.zeros(2, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    found = torch.tensor([3.0, 5.0], dtype=torch.float64), 7 * anchor
+    loss = pace([anchor], now, [*zip(buffers, found, strict=True)]).exp().sum()
+    assert [x.tolist() for x in buffers] == [[0.0, 0.0], 0.0]
+    loss.backward()
+    assert [x.tolist() for x in buffers] == [[3.0, 5.0], 7.0]
+    assert anchor.grad is None or float(anchor.grad) == 0  # what is stored has no gradient
