@@ -17,3 +17,5 @@ if find_spec("jax") is None:
 if find_spec("triton") is None:
     collect_ignore_glob += [f"src/equipoise/{part}/gpu/*.py" for part in ("chain", "gaussian")]
     collect_ignore_glob += ["src/equipoise/lab/nets/triton_*.py"]
+if find_spec("griffe") is None:
+    collect_ignore_glob += ["docs/rendering/docstrings.py"]

@@ -1,11 +1,16 @@
 """Promises about the package as a whole: its names, its imports, and that the README's example runs."""
 
 import ast
+import importlib.metadata
 import importlib.util
 import re
 import subprocess
 import sys
+import tarfile
+import tomllib
+import zipfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -112,3 +117,99 @@ def test_the_readme_table_is_that_of_the_committed_results() -> None:
 def test_the_readme_has_one_short_speed_table() -> None:
     tables = re.findall(r"<!-- speed:[\w-]+ -->\n(.*?)\n<!-- /speed", (ROOT / "README.md").read_text(), re.DOTALL)
     assert [len(table.splitlines()) - 2 for table in tables] == [5]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the source distribution that it is built from."""
+    pytest.importorskip("build", reason="needs the package build")
+    folder = tmp_path_factory.mktemp("dist")
+    offline = ["--no-isolation"] if importlib.util.find_spec("hatchling") else []
+    command = [sys.executable, "-m", "build", *offline, "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
+
+
+@pytest.mark.slow
+def test_the_wheel_has_sources_types_and_data_and_nothing_else(built: tuple[Path, Path]) -> None:
+    names = set(zipfile.ZipFile(built[0]).namelist())
+    tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert {path.removeprefix("src/") for path in tracked if (ROOT / path).exists()} <= names
+    assert "equipoise/py.typed" in names
+    assert any(name.endswith(".c") for name in names)
+    assert any(name.endswith("ocr.npz") for name in names)
+    assert {name.split("/")[0] for name in names} == {"equipoise", f"equipoise-{equipoise.__version__}.dist-info"}
+    with tarfile.open(built[1]) as source:
+        top = {name.split("/")[1] for name in source.getnames() if "/" in name}
+    assert {"src", "pyproject.toml", "README.md", "LICENSE"} <= top
+    assert not top & {"tests", "results", "studies", "docs", "data"}
+
+
+def needed(name: str, found: set[str]) -> set[str]:
+    """A package and all that it needs, without extras."""
+    from packaging.requirements import Requirement
+
+    if name not in found:
+        found.add(name)
+        for line in importlib.metadata.requires(name) or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                needed(requirement.name.lower(), found)
+    return found
+
+
+@pytest.mark.slow
+def test_the_wheel_works_with_torch_and_numpy_alone(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """A fresh interpreter sees the wheel, and links to torch, numpy and what these two need."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in needed("torch", needed("numpy", set())):
+        for file in importlib.metadata.files(name) or []:
+            top = Path(str(file.locate())).parents[len(file.parts) - 2] if len(file.parts) > 1 else file.locate()
+            if file.parts[0] != ".." and not (packages / file.parts[0]).exists():
+                (packages / file.parts[0]).symlink_to(Path(str(top)))
+    zipfile.ZipFile(built[0]).extractall(tmp_path / "wheel")
+    code = f"""
+import sys
+sys.path += [{str(tmp_path / "wheel")!r}, {str(packages)!r}]
+import importlib.util, torch, equipoise, equipoise.compat.torchcrf
+assert equipoise.__file__.startswith({str(tmp_path)!r}), equipoise.__file__
+assert importlib.util.find_spec("pytest") is None
+unary = torch.randn(2, 5, 3, requires_grad=True)
+crf = equipoise.ChainCRF(3, equipoise.scaling.Learned())
+crf.loss(unary, crf.decode(unary)).backward()
+from equipoise.lab.data import ocr
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_extra_is_part_of_dev() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    own = next(re.findall(r"\w+", line)[1:] for line in extras["dev"] if line.startswith("equipoise["))
+    assert own == sorted(set(extras) - {"dev"})
+
+
+def test_constraints_pin_what_the_extras_name() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()[1:]
+    assert lines == sorted(lines, key=str.lower)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = chain.from_iterable([project["dependencies"], *project["optional-dependencies"].values()])
+    assert {name_of(line) for line in wanted} <= {name_of(line) for line in lines if "==" in line} | {"equipoise"}
+
+
+def name_of(requirement: str) -> str:
+    """The normalised name in a line such as "mkdocstrings[python]>=1"."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+
+
+def test_the_citation_file_has_the_keys_of_its_format() -> None:
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)  # required by the format
+    for author in [*citation["authors"], *citation["references"][0]["authors"]]:
+        assert set(author) <= {"name", "family-names", "given-names"}
+    assert str(citation["version"]) == equipoise.__version__
+    assert citation["license"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]
