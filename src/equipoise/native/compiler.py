@@ -1,7 +1,10 @@
 """Compile C on first use, with the system's compiler, for this processor.
 
-Libraries are cached in $EQUIPOISE_CACHE, by default ~/.cache/equipoise. The file name depends on the source, the
-compiler and the processor.
+    $EQUIPOISE_CACHE/NAME-TYPE-FINGERPRINT-DIGEST.so      by default in ~/.cache/equipoise
+
+The fingerprint is of the source, the compiler and the processor, the digest of the library itself. A library is code,
+so it is loaded only if its content has this digest and nobody else can have written it: folder and file belong to this
+user, and neither group nor others may write to them. Otherwise it is compiled again, in a private folder if necessary.
 """
 
 import ctypes
@@ -10,9 +13,11 @@ import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -29,6 +34,11 @@ FLAGS += ["-shared", "-fPIC"]
 # The first that works is used: not every compiler supports -march=native or OpenMP.
 TARGETS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-mcpu=native", "-fopenmp"], ["-fopenmp"], [])
 
+COMPILER_SECONDS = 120
+"""The time limit of the compiler."""
+SCRATCH = "compiling-"
+"""How the names of folders begin in which a library is made."""
+
 
 def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: str) -> ctypes.CDLL | None:
     """Compile sources[0], which includes the others, for this dtype, and load it.
@@ -39,11 +49,13 @@ def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: st
     if compiler is None:
         logger.warning("no C compiler found (set CC): %s", fallback)
         return None
-    path = _folder() / f"{name}-{dtype}-{_fingerprint(compiler, sources)}.so".replace("torch.", "")
-    if not path.exists():
+    stem = f"{name}-{dtype}-{_fingerprint(compiler, sources)}".replace("torch.", "")
+    folder = _folder()
+    path = _cached(folder, stem)
+    if path is None:
         start = time.perf_counter()
-        error = _compile(compiler, TYPES[dtype], sources[0], path)
-        if error:
+        path, error = _compile(compiler, TYPES[dtype], sources[0], folder, stem)
+        if path is None:
             logger.warning("%s failed: %s\n%s", compiler, fallback, error)
             return None
         logger.info("compiled %s in %.1f s", path, time.perf_counter() - start)
@@ -54,32 +66,104 @@ def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: st
         return None
 
 
-def _compile(compiler: str, types: list[str], source: Path, path: Path) -> str:
-    """Compile to `path`, atomically; return the error, or an empty string."""
+def _cached(folder: Path, stem: str) -> Path | None:
+    """The library in the cache, if it is complete and ours."""
+    for path in sorted(folder.glob(f"{stem}-*.so")):
+        try:
+            if _ours(path) and path.name == _name(stem, path.read_bytes()):
+                return path
+        except OSError:
+            continue
+    return None
+
+
+def _name(stem: str, content: bytes) -> str:
+    return f"{stem}-{hashlib.sha256(content).hexdigest()[:32]}.so"
+
+
+def _compile(compiler: str, types: list[str], source: Path, folder: Path, stem: str) -> tuple[Path | None, str]:
+    """Compile into the folder, atomically; return the library, or None and the error."""
+    _remove_scratch(folder)
     error = ""
     for target in TARGETS:
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            made = Path(scratch, path.name)
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
+            made = Path(scratch, "library.so")
             command = [*compiler.split(), *FLAGS, *target, *types, str(source), "-o", str(made), "-lm"]
             try:
-                result = subprocess.run(command, capture_output=True, text=True, check=False)
+                result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILER_SECONDS)
+            except subprocess.TimeoutExpired:
+                return None, f"no result after {COMPILER_SECONDS} s"
             except OSError as failure:
-                return str(failure)
+                return None, str(failure)
             if result.returncode == 0 and made.exists():
-                made.replace(path)
-                return ""
+                return _keep(made, folder, stem), ""
         error = error or result.stderr or f"exit status {result.returncode}, no compiler output"
-    return error
+    return None, error
+
+
+def _keep(made: Path, folder: Path, stem: str) -> Path:
+    """Move a library to its name in the cache, complete on disk before it has that name."""
+    path = folder / _name(stem, made.read_bytes())
+    made.chmod(0o700)
+    with made.open("rb") as file:
+        os.fsync(file.fileno())
+    for old in folder.glob(f"{stem}-*.so"):
+        if old != path:  # damaged, or it would have been used
+            old.unlink(missing_ok=True)
+    made.replace(path)
+    return path
+
+
+def _remove_scratch(folder: Path) -> None:
+    """Remove folders that a process left behind when it was killed while compiling."""
+    for left in folder.glob(f"{SCRATCH}*"):
+        try:
+            if time.time() - left.stat().st_mtime > 2 * COMPILER_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:
+            continue
 
 
 def _folder() -> Path:
-    folder = Path(os.environ.get("EQUIPOISE_CACHE") or Path.home() / ".cache" / "equipoise")
+    wanted = _wanted_folder()
+    if wanted is not None:
+        try:
+            wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=wanted):
+                pass
+            if _ours(wanted):
+                return wanted
+            reason = f"other users can write to {wanted}"
+        except OSError as failure:
+            reason = f"{wanted} cannot be used ({failure})"
+    else:
+        reason = "there is no home directory"
+    return _private_folder(reason)
+
+
+@cache
+def _private_folder(reason: str) -> Path:
+    """A folder for this process alone; said once."""
+    folder = Path(tempfile.mkdtemp(prefix="equipoise-"))
+    logger.warning("%s: compiled kernels are kept in %s; set EQUIPOISE_CACHE to a folder of your own", reason, folder)
+    return folder
+
+
+def _wanted_folder() -> Path | None:
+    if os.environ.get("EQUIPOISE_CACHE"):
+        return Path(os.environ["EQUIPOISE_CACHE"])
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:  # the home directory is not writable
-        return Path(tempfile.mkdtemp(prefix="equipoise-"))
+        return Path.home() / ".cache" / "equipoise"
+    except RuntimeError:  # neither $HOME nor an entry for this user
+        return None
+
+
+def _ours(path: Path) -> bool:
+    """Whether only this user can have written it. On systems without users this is not checked."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = path.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _fingerprint(compiler: str, sources: tuple[Path, ...]) -> str:
