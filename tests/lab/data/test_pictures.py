@@ -108,3 +108,20 @@ decode(Path("x.jpg"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert "DataError: reading and writing pictures needs Pillow: pip install 'equipoise[lab]'" in done.stderr
+
+
+def test_the_content_decides_the_format_and_only_some_are_decoded(tmp_path: Path) -> None:
+    """Pillow would hand an EPS file to Ghostscript, whatever its name is."""
+    path = tmp_path / "horse.jpg"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n")
+    with pytest.raises(BadPictureError, match="not a picture in a known format"):
+        decode(path)
+
+
+def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    """A file of 60 kB can ask for gigabytes of memory."""
+    pillow = pytest.importorskip("PIL.Image")
+    path = tmp_path / "large.png"
+    pillow.new("1", (8000, 7000)).save(path)
+    with pytest.raises(BadPictureError, match="8000 x 7000 pixels, more than 50,000,000"):
+        decode(path)

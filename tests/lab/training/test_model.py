@@ -136,3 +136,20 @@ def test_a_model_without_the_state_of_scaling_is_refused(tmp_path: Path, name: s
     tensors.save(path, named, text)
     with pytest.raises(BadFileError, match=name):
         Model.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda x: x.double(), "is of type torch.float64, not torch.float32"),
+        (lambda x: x.index_fill(0, torch.tensor([0]), float("nan")), "has values that are not finite"),
+    ],
+)
+def test_a_model_with_other_types_or_values_is_refused(tmp_path: Path, change, reason: str) -> None:
+    path = tmp_path / "model"
+    ((_, model),) = trained(replace(SOME[0], max_epochs=1))
+    model.save(path)
+    named, text = tensors.load(path)
+    tensors.save(path, named | {"pairwise.matrix": change(named["pairwise.matrix"])}, text)
+    with pytest.raises(BadFileError, match=f"pairwise.matrix {reason}"):
+        Model.load(path)

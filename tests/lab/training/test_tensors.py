@@ -202,3 +202,39 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: 
     save(path, {"a": torch.zeros(2)}, "new")
     assert seen == ["old", "new"]
     assert load(path)[1] == "new"
+
+
+def written(path: Path, header: str, numbers: bytes) -> Path:
+    path.write_bytes(struct.pack("<Q", len(header.encode())) + header.encode() + numbers)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entries", "numbers", "reason"),
+    [
+        ('{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}', 4, "not made of numbers from 0 on"),
+        ('{"a": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}}', 4, "not made of numbers from 0 on"),
+        ('{"a": {"dtype": "F32", "shape": [true], "data_offsets": [0, 4]}}', 4, "not made of numbers from 0 on"),
+        ('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', 4, "do not fit"),
+        ('{"a": {"dtype": "F32", "shape": [1000000000000, 1000000000000], "data_offsets": [0, 4]}}', 4, "do not fit"),
+        ('{"a": {"dtype": "X9", "shape": [1], "data_offsets": [0, 4]}}', 4, "unknown type 'X9'"),
+        ('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}', 9, "5 bytes at the end"),
+        ('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}', 8, "a gap or an overlap at byte 0"),
+        (
+            '{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},'
+            ' "b": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}',
+            12,
+            "a gap or an overlap at byte 4",
+        ),
+        (
+            '{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]},'
+            ' "a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}',
+            0,
+            "a name occurs twice",
+        ),
+        ('{"a": ' + 5000 * "[" + 5000 * "]" + "}", 0, "not a valid safetensors file"),
+    ],
+)
+def test_headers_that_do_not_fit_the_numbers(tmp_path: Path, entries: str, numbers: int, reason: str) -> None:
+    with pytest.raises(BadFileError, match=reason):
+        load(written(tmp_path / "file", entries, bytes(numbers)))

@@ -12,6 +12,9 @@ Bytes = NDArray[np.uint8]
 
 FLAT = 4
 """A picture counts as one colour if no channel spans more than this. JPEG alone can cause such differences."""
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""The formats that are decoded, whatever the name of a file is. Others, such as EPS, would start other programs."""
+MAX_PIXELS = 50_000_000
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 
@@ -31,7 +34,9 @@ def decode(path: Path, mode: str = "RGB") -> Bytes:
 
     errors = (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError)
     try:
-        with pillow.open(path) as file:
+        with pillow.open(path, formats=FORMATS) as file:
+            if file.width * file.height > MAX_PIXELS:
+                raise BadPictureError(f"{path} has {file.width} x {file.height} pixels, more than {MAX_PIXELS:,}")
             return np.array(ImageOps.exif_transpose(file).convert(mode))
     except errors as failure:
         raise BadPictureError(f"{path} cannot be decoded: {_reason(failure)}") from None

@@ -7,9 +7,11 @@ safetensors library can read these files, and no file can run code.
 """
 
 import json
+import math
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ KINDS = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
 LARGEST_HEADER = 100_000_000
 
 
@@ -73,19 +76,47 @@ def parse(data: bytes, path: Path | str) -> tuple[dict[str, Tensor], object]:
     if size > min(LARGEST_HEADER, len(data) - 8):
         raise BadFileError(f"{path} is not a safetensors file, or is truncated")
     try:
-        header = json.loads(data[8 : 8 + size])
+        header = json.loads(data[8 : 8 + size], object_pairs_hook=_without_repeats)
         text = header.pop("__metadata__", {}).get("equipoise")
-        kinds = {kind: dtype for dtype, kind in KINDS.items()}
         body = bytearray(data[8 + size :])
-        tensors = {}
-        for name, entry in header.items():
-            start, stop = entry["data_offsets"]
-            if not 0 <= start <= stop <= len(body):
-                raise BadFileError(f"{path} is truncated: {name} is incomplete")
-            dtype = kinds[entry["dtype"]]
-            flat = torch.frombuffer(body, dtype=torch.uint8, count=stop - start, offset=start) if stop > start else None
-            flat = torch.empty(0, dtype=torch.uint8) if flat is None else flat.clone()
-            tensors[name] = flat.view(dtype).reshape(entry["shape"])
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise BadFileError(f"{path} is not a safetensors file: {error}") from error
-    return tensors, text
+        found = {name: _tensor(name, entry, body) for name, entry in header.items()}
+        _check_order([header[name]["data_offsets"] for name in found], len(body))
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+        raise BadFileError(f"{path} is not a valid safetensors file: {error}") from error
+    return found, text
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _tensor(name: str, entry: dict[str, Any], body: bytearray) -> Tensor:
+    """A copy of the numbers of one entry of the header."""
+    (start, stop), shape = entry["data_offsets"], entry["shape"]
+    if not all(type(n) is int and n >= 0 for n in (start, stop, *shape)):
+        raise ValueError(f"the shape or the place of {name} is not made of numbers from 0 on")
+    if entry["dtype"] not in DTYPES:
+        raise ValueError(f"{name} has the unknown type {entry['dtype']!r}")
+    dtype = DTYPES[entry["dtype"]]
+    if stop > len(body):
+        raise ValueError(f"it is truncated: {name} is incomplete")
+    if math.prod(shape) * dtype.itemsize != stop - start:
+        raise ValueError(f"{name} has {stop - start} bytes, which do not fit {shape} numbers of type {entry['dtype']}")
+    if stop == start:
+        return torch.empty(shape, dtype=dtype)
+    numbers = torch.frombuffer(body, dtype=torch.uint8, count=stop - start, offset=start)
+    return numbers.clone().view(dtype).reshape(shape)
+
+
+def _check_order(places: list[list[int]], size: int) -> None:
+    """The numbers must lie one after the other, without gaps, overlaps or bytes at the end."""
+    end = 0
+    for start, stop in sorted(places):
+        if start != end:
+            raise ValueError(f"there is a gap or an overlap at byte {min(start, end)} of the numbers")
+        end = stop
+    if end != size:
+        raise ValueError(f"{size - end} bytes at the end belong to no tensor")

@@ -121,4 +121,8 @@ class Model:
         for name, x in needed.items():
             if name not in parameters or parameters[name].shape != x.shape:
                 raise BadFileError(f"{path} belongs to a different net: {name} has another shape or is missing")
+            if parameters[name].dtype != x.dtype:
+                raise BadFileError(f"{path} is damaged: {name} is of type {parameters[name].dtype}, not {x.dtype}")
+            if x.is_floating_point() and not bool(parameters[name].isfinite().all()):
+                raise BadFileError(f"{path} is damaged: {name} has values that are not finite")
         return Model(recipe, parameters, device, made)
