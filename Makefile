@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check docs bench clean
 
 demo: .venv/ready
 	$(BIN)/equipoise demo $(ARGS)
@@ -15,6 +15,10 @@ check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Read site/index.html. The variable hides an advertisement of the theme.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: .venv/ready
 	$(BIN)/equipoise bench chain $(ARGS)
 
@@ -24,4 +28,4 @@ bench: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv site .pytest_cache .hypothesis .mypy_cache .ruff_cache

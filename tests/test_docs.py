@@ -1,7 +1,12 @@
-"""The documentation is correct: its code runs, its links exist, and the API page lists every public name."""
+"""The documentation is correct: its code runs, its links exist, the API pages list every public name, and it builds."""
 
+import importlib.util
 import inspect
+import os
 import re
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,12 +16,14 @@ import torch
 
 import equipoise
 from equipoise import chain, constraints, gaussian, objectives, scaling
+from equipoise.compat import torchcrf
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guides/*.md"))]
-PAGES += sorted(DOCS.glob("explanations/*.md"))
-LINKED = [*PAGES, *sorted(DOCS.glob("results/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES += [page for part in ("guides", "explanations", "reference") for page in sorted(DOCS.glob(f"{part}/*.md"))]
+TUTORIALS = sorted(DOCS.glob("tutorials/*.md"))
+LINKED = [*PAGES, *TUTORIALS, *sorted(DOCS.glob("results/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 LINKED += [ROOT / "studies" / "README.md"]
 
 
@@ -29,7 +36,15 @@ def blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torchrun = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for variable, value in torchrun.items():
+        monkeypatch.setenv(variable, value)
     torch.manual_seed(0)
     names: dict[str, object] = {}
     for block in blocks(page):
@@ -115,3 +130,61 @@ def test_files_named_on_the_architecture_page_exist() -> None:
         for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
             for path in re.findall(r"`([\w./*]+)`", cell):
                 assert list((source / folder).glob(path.rstrip("/"))), f"{folder}/{path}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without warnings."""
+    for package in ("mkdocs", "material", "mkdocstrings_handlers"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip("needs equipoise[docs]")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    html = "".join(page.read_text() for page in site.glob("reference/*.html"))
+    shown = set(re.findall(r'id="(equipoise[\w.]*)"', html))
+    for module in (equipoise, chain, gaussian, scaling, objectives, constraints, torchcrf):
+        for item in public(module):
+            if not inspect.ismodule(getattr(module, item)) and item != "Scheme":
+                assert f"{module.__name__}.{item}" in shown, f"{module.__name__}.{item}"
+    for layer in (equipoise.ChainCRF, equipoise.GaussianCRF):
+        methods = [x for x, value in vars(layer).items() if inspect.isfunction(value) and not x.startswith("_")]
+        assert {f"equipoise.{layer.__name__}.{x}" for x in methods if x != "extra_repr"} <= shown
+
+
+@pytest.mark.slow
+def test_docstrings_keep_their_stars_examples_and_formulas(site: Path) -> None:
+    for page in site.glob("reference/*.html"):
+        text = page.read_text().partition("<article")[2]
+        assert "<blockquote>" not in text, page.name  # what Markdown makes of ">>>"
+        assert not re.search(r"<em>(?!required)", text), page.name  # and of two stars
+    objective = (site / "reference" / "objectives.html").read_text()
+    assert "likelihood   -log P(Y | X)    " in re.sub(r"<[^>]+>", "", objective)  # spaces stay, so it is code
+    assert "(*batch, L, M), labels (*batch, L)" in (site / "reference" / "equipoise.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_site_has_markdown_in_details_and_no_links_outside(site: Path) -> None:
+    assert re.search(r"<details>\s*<summary>[^<]*</summary>\s*<table>", (site / "results" / "ocr.html").read_text())
+    assert "<code>examples/ocr.py</code>" in (site / "guides" / "training-a-crf.html").read_text()
+    assert not (site / "rendering").exists()
+
+
+@pytest.mark.slow
+def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?([^\">\s]+)", page.read_text()
+        )
+        assert loaded, page
+        assert not [target for target in loaded if re.match(r"(https?:)?//", target)], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text()), style
