@@ -16,9 +16,10 @@ from ..report.figures import DrawingError
 from ..run.runner import LostWorkersError
 from ..run.store import StoreError
 from ..training import BadFileError
-from . import bench, data, demo, experiments, predict, train
+from . import bench, data, demo, experiments, predict, tag, train
 
 app = tyro.extras.SubcommandApp()
+app.command(tag.tag, name="tag", help="Tag your own files: train, run, score.")
 app.command(name="demo")(demo.demo)
 app.command(name="train")(train.train)
 app.command(name="predict")(predict.predict)

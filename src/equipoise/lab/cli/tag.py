@@ -1,0 +1,261 @@
+"""The commands `equipoise tag train | run | score`: a tagger for text files."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+
+from ..data.errors import DataError, MalformedLineError
+from ..data.text import lines
+from ..files import write_whole
+from ..tagger import columns, words
+from ..tagger.columns import Sentence
+from ..tagger.evaluation import Evaluation, confusion_lines, evaluate, table
+from ..tagger.features import Vocabulary
+from ..tagger.html import page
+from ..tagger.model import DESCRIPTION, Tagger, load
+from ..tagger.net import BiLSTM
+from ..tagger.tagset import TagSet, broken, infer
+from ..tagger.training import STATE, Settings, default_epochs, fit
+from . import tag_output
+from .choices import Device, check_device
+from .tag_progress import watching
+
+tag = tyro.extras.SubcommandApp()
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[bool, tyro.conf.arg(name="json"), tyro.conf.FlagCreatePairsOff]
+Model = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+Source = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+Scheme = Literal["IOB2", "IOB1", "BIOES", "BILOU", "BMES", "none"]
+COLUMN_SUFFIXES = (".conll", ".bio", ".iob", ".iob2", ".tsv")
+
+
+@tag.command(name="train")
+def tag_train(
+    *,
+    train: Path,
+    valid: Path | None = None,
+    test: Path | None = None,
+    encoder: str | None = None,
+    out: Path,
+    scheme: Scheme | None = None,
+    word_column: int = 1,
+    tag_column: int = -1,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    batch: int = 32,
+    seed: int = 0,
+    device: Device = "cpu",
+    resume: Flag = False,
+    overwrite: Flag = False,
+    as_json: Json = False,
+) -> None:
+    """Train a tagger on files with one word and its tag per line and a blank line between sentences.
+
+    Args:
+        train: File to learn from, plain or gzipped.
+        valid: File that decides which epoch is best; by default a tenth of the sentences of --train.
+        test: File to score at the end; by default the validation sentences are scored.
+        encoder: Pretrained encoder: a folder or a name on the Hugging Face hub. By default a BiLSTM is trained.
+        out: Folder for the model.
+        scheme: Tagging scheme; by default it is detected. none: plain labels, one per word.
+        word_column: Column of the word, from 1; -1 is the last one.
+        tag_column: Column of the tag, from 1; -1 is the last one.
+        epochs: Number of epochs; by default about 4,000 steps, between 15 and 100 epochs; with an encoder 5 epochs.
+        learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0002.
+        batch: Sentences per step.
+        seed: Seed of the initial values, the order of sentences, and the default validation part.
+        device: Device.
+        resume: Continue an interrupted training; the other options must be the same.
+        overwrite: Replace a model in the folder.
+        as_json: Print the result as JSON.
+    """
+    check_device(device)
+    _check_folder(out, resume, overwrite)
+    parts = _read_parts(train, valid, test, word_column, tag_column, seed)
+    tags = infer(parts[0], scheme, train)
+    _warn_about(tags, parts, (train, valid or train, test))
+    torch.manual_seed(seed)
+    if encoder is None:
+        tagger = Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in parts[0]]), len(tags.labels)))
+        number = epochs or default_epochs(len(parts[0]), batch)
+        settings = Settings(number, learning_rate or 2e-3, batch, seed=seed)
+    else:
+        from ..tagger import encoder as pretrained
+
+        tagger = pretrained.make(tags, encoder)
+        settings = Settings(epochs or 5, learning_rate or 2e-4, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
+    tagger.to(device)
+    if not as_json:
+        found = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation, {len(tags.labels)} tags"
+        _say(f"{found}, scheme {tags.scheme}; {sum(x.numel() for x in tagger.parameters()):,} parameters")
+    try:
+        with watching(settings.epochs, quiet=as_json) as watch:
+            history = fit(tagger, parts[0], parts[1], settings, out, resume=resume, watch=watch.epoch, step=watch.step)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept(out)) from None
+    best = load(out, device)
+    scored = parts[2] or parts[1]
+    part = "test" if parts[2] else "validation"
+    tag_output.report(_scores(best, scored), history, out, part, machine_readable=as_json)
+
+
+@tag.command(name="run")
+def tag_run(
+    model: Model,
+    source: Source,
+    /,
+    *,
+    kind: Annotated[Literal["auto", "columns", "words", "lines", "text"], tyro.conf.arg(name="input")] = "auto",
+    word_column: int = 1,
+    as_json: Json = False,
+    conll: Flag = False,
+    html: Path | None = None,
+    device: Device = "cpu",
+) -> None:
+    """Tag a text, and print each sentence with its spans and their probabilities.
+
+    Args:
+        model: Folder written by `equipoise tag train`.
+        source: Text file, plain or gzipped; - reads standard input.
+        kind: Form of the text. columns: one word per line, blank lines between sentences. words: one sentence per line,
+            words separated by spaces. lines: one sentence per line, to be split into words. text: running text, to be
+            split into sentences and words. auto: columns for .conll, .bio, .iob, .iob2 and .tsv, otherwise lines.
+        word_column: Column of the word, from 1.
+        as_json: Print one JSON object per sentence: words, tags, and spans with their probabilities.
+        conll: Print one word and its tag per line, separated by a tab.
+        html: Write a page with coloured spans to this file instead.
+        device: Device.
+    """
+    check_device(device)
+    if as_json + conll + (html is not None) > 1:
+        raise ValueError("--json, --conll and --html exclude each other: choose one")
+    tagger = load(model, device)
+    tagged = tagger.tag(_sentences(source, kind, word_column), probabilities=not conll)
+    if html is not None:
+        write_whole(html, page(tagged, f"{source.name}, tagged by {model}"))
+        return
+    written = tag_output.as_json if as_json else tag_output.as_columns if conll else tag_output.in_brackets
+    for one in tagged:
+        print(written(one))
+
+
+@tag.command(name="score")
+def tag_score(
+    model: Model,
+    source: Source,
+    /,
+    *,
+    word_column: int = 1,
+    tag_column: int = -1,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Compare a model's tags with those of a file: precision, recall and F1 by type, and the most frequent errors.
+
+    Args:
+        model: Folder written by `equipoise tag train`.
+        source: File with one word and its tag per line, plain or gzipped.
+        word_column: Column of the word, from 1; -1 is the last one.
+        tag_column: Column of the tag, from 1; -1 is the last one.
+        device: Device.
+        as_json: Print the result as JSON.
+    """
+    check_device(device)
+    tagger = load(model, device)
+    sentences = columns.read(source, word_column, tag_column)
+    _check_tags(tagger.tags, sentences, source, "the model")
+    found = _scores(tagger, sentences)
+    if as_json:
+        print(json.dumps(tag_output.fields(found), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join([*table(found), *confusion_lines(found)]))
+
+
+def _read_parts(
+    train: Path, valid: Path | None, test: Path | None, word_column: int, tag_column: int, seed: int
+) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
+    learned, checked, scored = (
+        [] if path is None else columns.read(path, word_column, tag_column) for path in (train, valid, test)
+    )
+    if valid is None:
+        if len(learned) < 2:
+            raise ValueError(f"{train} has one sentence: give a file for --valid, or more sentences")
+        order = torch.randperm(len(learned), generator=torch.Generator().manual_seed(seed)).tolist()
+        held = max(len(learned) // 10, 1)
+        checked, learned = [learned[i] for i in order[:held]], [learned[i] for i in order[held:]]
+    return learned, checked, scored
+
+
+def _warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequence[Path | None]) -> None:
+    rules = tags.constraints()
+    if rules is not None and (count := broken(parts[0], rules)):
+        what = f"{count} of {len(parts[0])} sentences of {paths[0]} break the rules of {tags.scheme}"
+        _say(f"{what}: their tags are repaired in training")
+    for sentences, path in zip(parts[1:], paths[1:], strict=True):
+        if sentences:
+            _check_tags(tags, sentences, path, str(paths[0]))
+
+
+def _check_tags(tags: TagSet, sentences: Sequence[Sentence], path: Path | None, known: str) -> None:
+    """Warn about tags that cannot be predicted. An error if all are such tags, or if one is not in the scheme."""
+    for sentence in sentences:
+        try:
+            tags.spans(sentence.tags)
+        except ValueError as error:
+            raise DataError(f"{path}: {error}; {known} has tags in {tags.scheme}") from None
+    seen = {tag for sentence in sentences for tag in sentence.tags}
+    missing = sorted(seen - set(tags.labels))
+    if missing:
+        listed = ", ".join(missing[:8]) + ", ..." * (len(missing) > 8)
+        if not seen & set(tags.labels) - {"O"}:
+            raise DataError(f"{path} and {known} have no tags in common but O: {path} has {listed}")
+        _say(f"{path} has tags that {known} does not have, and that are never predicted: {listed}")
+
+
+def _check_folder(out: Path, resume: bool, overwrite: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder, and {out} is a file")
+    if resume and overwrite:
+        raise ValueError("--resume and --overwrite exclude each other: choose one")
+    if (out / DESCRIPTION).exists() and not (resume or overwrite):
+        raise ValueError(f"{out} has a model: choose another --out, or continue with --resume, or use --overwrite")
+    if overwrite:
+        (out / STATE).unlink(missing_ok=True)
+
+
+def _kept(out: Path) -> str:
+    if not (out / STATE).exists():
+        return "nothing was saved: the model is written after each epoch"
+    return f"the best model so far is in {out}; the same command with --resume continues"
+
+
+def _scores(tagger: Tagger, sentences: Sequence[Sentence]) -> Evaluation:
+    found = [one.tags for one in tagger.tag([x.words for x in sentences], probabilities=False)]
+    return evaluate(tagger.tags, sentences, found)
+
+
+def _sentences(source: Path, kind: str, word_column: int) -> Iterator[tuple[str, ...]]:
+    rows = _standard_input() if str(source) == "-" else lines(source)
+    if kind == "auto":
+        kind = "columns" if source.name.removesuffix(".gz").endswith(COLUMN_SUFFIXES) else "lines"
+    if kind == "columns":
+        return (x.words for x in columns.read_words(rows, source, word_column))
+    return words.from_text(rows) if kind == "text" else words.from_lines(rows, tokenized=kind == "words")
+
+
+def _standard_input() -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield number, line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as failure:
+            raise MalformedLineError("standard input", number, f"not UTF-8: {failure.reason}") from None
+
+
+def _say(text: str) -> None:
+    print(f"equipoise: {text}", file=sys.stderr)

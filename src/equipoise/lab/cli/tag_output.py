@@ -1,0 +1,52 @@
+"""How `equipoise tag` prints tagged sentences and scores."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ... import scaling
+from ..tagger.evaluation import Evaluation, confusion_lines, table
+from ..tagger.model import Tagged, describe
+from ..tagger.training import Epoch
+
+
+def as_json(one: Tagged) -> str:
+    spans = [
+        {**span._asdict(), "text": " ".join(one.words[span.start : span.stop]), "probability": round(p, 6)}
+        for span, p in zip(one.spans, one.probabilities, strict=True)
+    ]
+    return json.dumps({"words": one.words, "tags": one.tags, "spans": spans}, ensure_ascii=False)
+
+
+def as_columns(one: Tagged) -> str:
+    return "".join(f"{word}\t{label}\n" for word, label in zip(one.words, one.tags, strict=True))
+
+
+def in_brackets(one: Tagged) -> str:
+    parts: list[str] = []
+    place = 0
+    for span, probability in zip(one.spans, one.probabilities, strict=True):
+        parts += one.words[place : span.start]
+        parts.append(f"[{' '.join(one.words[span.start : span.stop])}]({span.kind} {probability:.2f})")
+        place = span.stop
+    return " ".join([*parts, *one.words[place:]])
+
+
+def fields(found: Evaluation) -> dict[str, Any]:
+    by_kind = {kind: one._asdict() for kind, one in found.by_kind.items()}
+    return {**found.overall._asdict(), "types": by_kind, "errors": [one._asdict() for one in found.confusions]}
+
+
+def report(found: Evaluation, history: Sequence[Epoch], out: Path, part: str, *, machine_readable: bool) -> None:
+    verdict = scaling.verdict([epoch.ratio for epoch in history])
+    best = describe(out)["training"]
+    seconds = sum(epoch.seconds for epoch in history)
+    if machine_readable:
+        about = {"model": str(out), "epoch": best["epoch"], "valid_f1": best["valid_f1"], "seconds": seconds}
+        print(json.dumps(about | {"balance": verdict.ratio, part: fields(found)}, indent=1, ensure_ascii=False))
+        return
+    print("\n".join([f"{part} sentences:", *table(found), *confusion_lines(found)]))
+    print(f"balance of net and CRF: {verdict.state}, ratio {verdict.ratio:.3g} and {verdict.trend}")
+    epochs = f"epoch {best['epoch']} of {len(history)}, F1 {100 * best['valid_f1']:.2f} % in validation"
+    print(f"model: {out} ({epochs}; {seconds:.0f} s)")

@@ -1,0 +1,9 @@
+"""A tagger for users with files: train on CoNLL columns, tag text, score files. `equipoise tag` is its command.
+
+It is separate from the experiments: one model, one training loop in plain torch, one folder for the result.
+"""
+
+from .columns import Sentence
+from .model import Tagger, load
+
+__all__ = ["Sentence", "Tagger", "load"]

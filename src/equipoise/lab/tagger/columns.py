@@ -1,0 +1,101 @@
+"""Read tagged sentences from columns: one word and its tag per line, a blank line between sentences.
+
+Reuters   NNP  B-ORG
+reported  VBD  O
+
+Columns are separated by tabs if the first word line has a tab, otherwise by any spaces. Lines that start with
+-DOCSTART- are skipped. So are comments: lines that start with # and do not have as many columns as the other lines.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ..data.errors import DataError, MalformedLineError
+from ..data.text import lines
+
+Lines = Iterable[tuple[int, str]]
+
+
+class Sentence(NamedTuple):
+    words: tuple[str, ...]
+    tags: tuple[str, ...] = ()  # empty if the file has none
+
+
+def read(path: Path, word_column: int = 1, tag_column: int = -1) -> list[Sentence]:
+    """The tagged sentences of a plain or gzipped file. Columns are counted from 1; -1 is the last one."""
+    found = list(parse(lines(path), path, word_column, tag_column))
+    if not found:
+        raise DataError(f"{path} has no sentences: one word and its tag per line are expected")
+    return found
+
+
+def read_words(rows: Lines, name: Path | str, word_column: int = 1) -> Iterator[Sentence]:
+    """The sentences of columns of which only the word is used."""
+    return parse(rows, name, word_column, None)
+
+
+def parse(rows: Lines, name: Path | str, word_column: int, tag_column: int | None) -> Iterator[Sentence]:
+    """Sentences from numbered lines. Without a tag column, sentences have no tags and lines may differ in length.
+
+    >>> text = ["# id = 1", "Rome\\tB-LOC", "fell\\tO", "", "# a", "so\\tO"]
+    >>> list(parse(enumerate(text, 1), "a.conll", 1, -1))
+    [Sentence(words=('Rome', 'fell'), tags=('B-LOC', 'O')), Sentence(words=('so',), tags=('O',))]
+    """
+    for option, column in (("--word-column", word_column), ("--tag-column", tag_column)):
+        if column == 0:
+            raise ValueError(f"{option} counts from 1, or from -1 for the last column, got 0")
+    numbered = list(rows)
+    by_tab = next(("\t" in line for _, line in numbered if _is_word_line(line)), False)
+    width = _usual_width(numbered, by_tab)
+    words: list[str] = []
+    tags: list[str] = []
+    for number, line in numbered:
+        fields = _split(line, by_tab)
+        blank = not line.strip() or line.startswith("-DOCSTART-")
+        if blank and words:
+            yield Sentence(tuple(words), tuple(tags))
+            words, tags = [], []
+        if blank or (line.startswith("#") and len(fields) != width):
+            continue
+        if tag_column is not None and len(fields) != width:
+            reason = f"expected {width} columns as in other lines, got {len(fields)}: {_short(line)}"
+            raise MalformedLineError(name, number, reason)
+        words.append(_field(fields, word_column, "word", (name, number, line)))
+        if tag_column is not None:
+            if width == 1:
+                raise MalformedLineError(name, number, f"expected a word and a tag, got one column: {_short(line)}")
+            tags.append(_field(fields, tag_column, "tag", (name, number, line)))
+    if words:
+        yield Sentence(tuple(words), tuple(tags))
+
+
+def _is_word_line(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith(("#", "-DOCSTART-"))
+
+
+def _usual_width(numbered: list[tuple[int, str]], by_tab: bool) -> int:
+    """The most frequent number of columns."""
+    widths = Counter(len(_split(line, by_tab)) for _, line in numbered if _is_word_line(line))
+    return widths.most_common(1)[0][0] if widths else 0
+
+
+def _split(line: str, by_tab: bool) -> list[str]:
+    return [field.strip() for field in line.split("\t")] if by_tab else line.split()
+
+
+def _field(fields: list[str], column: int, option: str, place: tuple[Path | str, int, str]) -> str:
+    """The field of a column that is counted from 1, or from the end if negative."""
+    name, number, line = place
+    index = column - 1 if column > 0 else column
+    if not -len(fields) <= index < len(fields):
+        reason = f"column {column} (--{option}-column) is missing, there are {len(fields)}: {_short(line)}"
+        raise MalformedLineError(name, number, reason)
+    if not fields[index]:
+        raise MalformedLineError(name, number, f"the {option} in column {column} is empty: {_short(line)}")
+    return fields[index]
+
+
+def _short(line: str) -> str:
+    return repr(line if len(line) <= 60 else line[:57] + "...")

@@ -1,0 +1,85 @@
+"""The net with a pretrained encoder of transformers: the scores of a word are those of its first token.
+
+A sentence with more tokens than the encoder reads at a time is cut in training. In prediction it is read in windows. A
+word without a token has the scores of the last token.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .model import Tagger
+from .tagset import TagSet
+
+
+class Encoder(nn.Module):
+    """Unary scores (B, L, M) of B sentences of words, and the mask (B, L) of their words."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        super().__init__()
+        from ...integrations.transformers.documents import window
+
+        self.model, self.tokenizer, self.window = model, tokenizer, window(model, tokenizer)
+
+    def forward(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
+        from ...integrations.transformers import tokenize_words
+        from ...integrations.transformers.documents import document_scores
+
+        found = tokenize_words(self.tokenizer, sentences, truncation=True, max_length=self.window)
+        long = [i for i, ids in enumerate(found["input_ids"]) if len(ids) == self.window and not self.training]
+        lengths = torch.tensor([len(sentence) for sentence in sentences])
+        index = torch.zeros(len(sentences), max(int(lengths.max()), 1), dtype=torch.long)
+        for i, mask in enumerate(found["word_mask"]):
+            starts = {found.word_ids(i)[place]: place for place, on in enumerate(mask) if on}
+            index[i, : lengths[i]] = torch.tensor([starts.get(w, len(mask) - 1) for w in range(lengths[i])])
+        names = [name for name in self.tokenizer.model_input_names if name in found]
+        inputs = self.tokenizer.pad({name: found[name] for name in names}, padding_side="right", return_tensors="pt")
+        unary = self.model.unary(**inputs.to(self.model.device))
+        unary = unary.gather(1, index[..., None].expand(-1, -1, unary.shape[-1]).to(unary.device))
+        for i in long:
+            unary[i, : lengths[i]] = document_scores(self.model, self.tokenizer, sentences[i])
+        mask = torch.arange(unary.shape[1], device=unary.device) < lengths[:, None].to(unary.device)
+        return unary, mask
+
+
+def make(tags: TagSet, name: str) -> Tagger:
+    """A tagger on a pretrained encoder: a folder, or a name on the Hugging Face hub."""
+    integration, auto = _imported()
+    try:
+        tokenizer = auto.from_pretrained(name)
+        model = integration.CRFForTokenClassification.from_encoder(
+            name, tags.labels, None if tags.scheme == "none" else tags.scheme, on_invalid="repair", tokenizer=tokenizer
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        wanted = "it must be a folder with config.json, model.safetensors and tokenizer.json, or a name on the hub"
+        raise ValueError(f"--encoder {name} cannot be loaded: {wanted} ({reason})") from None
+    return Tagger(tags, Encoder(model, tokenizer), model.crf)
+
+
+def save(net: nn.Module, folder: Path) -> None:
+    """Write the model and the tokenizer as transformers does."""
+    assert isinstance(net, Encoder)
+    net.model.save_pretrained(folder)
+    net.tokenizer.save_pretrained(folder)
+
+
+def load(tags: TagSet, folder: Path) -> Tagger:
+    integration, auto = _imported()
+    model = integration.CRFForTokenClassification.from_pretrained(folder)
+    return Tagger(tags, Encoder(model, auto.from_pretrained(folder)), model.crf)
+
+
+def _imported() -> tuple[Any, Any]:
+    try:
+        from transformers import AutoTokenizer
+        from transformers.utils import logging
+
+        from ...integrations import transformers as integration
+    except ImportError:
+        raise ValueError("a pretrained encoder needs equipoise[transformers]") from None
+    logging.disable_progress_bar()
+    return integration, AutoTokenizer

@@ -1,0 +1,195 @@
+"""Train a tagger: batches of sentences of similar length, AdamW, a learning rate that falls linearly to 0.
+
+The best parameters by F1 on the validation sentences are kept in the folder of the model. After each epoch the whole
+state is written beside them, so an interrupted training continues with identical results: the order of sentences and
+the dropout of an epoch depend only on the seed and the number of the epoch.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from ..data import tensors
+from ..data.errors import DataError
+from ..files import write_whole
+from .columns import Sentence
+from .evaluation import evaluate
+from .model import DESCRIPTION, Tagger, describe, save
+
+STATE = "training.safetensors"
+POOL = 20
+"""Sentences of this many batches are sorted by length before they are cut into batches."""
+RATIO_SENTENCES = 256
+
+
+@dataclass(frozen=True)
+class Settings:
+    epochs: int
+    learning_rate: float
+    batch: int = 32
+    warmup: float = 0.0  # share of the steps in which the learning rate rises
+    decay: float = 0.0
+    clip: float = 5.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Epoch:
+    loss: float
+    f1: float  # on the validation sentences
+    ratio: float  # ||U|| / ||W||
+    seconds: float
+
+
+def default_epochs(sentences: int, batch: int, steps: int = 4000, least: int = 15, most: int = 100) -> int:
+    """The number of epochs that gives about this many steps.
+
+    >>> default_epochs(8936, 32), default_epochs(200, 32)
+    (15, 100)
+    """
+    return min(max(math.ceil(steps / math.ceil(sentences / batch)), least), most)
+
+
+def fit(
+    tagger: Tagger,
+    train: Sequence[Sentence],
+    valid: Sequence[Sentence],
+    settings: Settings,
+    folder: Path,
+    *,
+    resume: bool = False,
+    watch: Callable[[Sequence[Epoch]], None] = lambda _: None,
+    step: Callable[[int, int, float], None] = lambda *_: None,
+) -> list[Epoch]:
+    """Train, and write the best model to the folder. Returns the history of all epochs.
+
+    `watch` is called after each epoch with the history, `step` after each batch with its number, the number of batches
+    and the loss.
+    """
+    optimizer = torch.optim.AdamW(tagger.parameters(), settings.learning_rate, weight_decay=settings.decay)
+    key = {**asdict(settings), "data": digest(train, valid)}
+    history = _resumed(tagger, optimizer, key, folder) if resume else []
+    about: dict[str, Any] = {"settings": key, "sentences": [len(train), len(valid)], "finished": False}
+    for number in range(len(history), settings.epochs):
+        began = time.monotonic()
+        loss = _epoch(tagger, train, settings, number, optimizer, step)
+        if not math.isfinite(loss):
+            raise ValueError(f"training diverged in epoch {number + 1}: the loss is {loss}; lower --learning-rate")
+        found = [one.tags for one in tagger.tag([x.words for x in valid], probabilities=False)]
+        f1 = evaluate(tagger.tags, valid, found).overall.f1
+        ratio = tagger.balance([x.words for x in valid[:RATIO_SENTENCES]])
+        best = not history or f1 > max(epoch.f1 for epoch in history)
+        history.append(Epoch(loss, f1, ratio, time.monotonic() - began))
+        if best:
+            save(tagger, folder, about | {"epoch": number + 1, "valid_f1": f1})
+        _write(tagger, optimizer, key, history, folder)
+        watch(history)
+    _finish(folder, history)
+    return history
+
+
+def _epoch(
+    tagger: Tagger,
+    train: Sequence[Sentence],
+    settings: Settings,
+    number: int,
+    optimizer: torch.optim.Optimizer,
+    step: Callable[[int, int, float], None],
+) -> float:
+    """The mean loss per sentence of one epoch."""
+    tagger.train()
+    total = 0.0
+    with torch.random.fork_rng():
+        torch.manual_seed(1_000_003 * settings.seed + number)
+        batches = shuffled(train, settings.batch)
+        for place, batch in enumerate(batches):
+            share = (number + place / len(batches)) / settings.epochs
+            for group in optimizer.param_groups:
+                group["lr"] = settings.learning_rate * rate(share, settings.warmup)
+            optimizer.zero_grad()
+            loss = tagger.loss([x.words for x in batch], [x.tags for x in batch])
+            loss.backward()
+            clip_grad_norm_(tagger.parameters(), settings.clip)
+            optimizer.step()
+            total += loss.item() * len(batch)
+            step(place + 1, len(batches), loss.item())
+    return total / len(train)
+
+
+def rate(share: float, warmup: float) -> float:
+    """The factor of the learning rate after this share of the training: it rises, then falls linearly to 0.
+
+    >>> [round(rate(share, 0.2), 2) for share in (0.0, 0.1, 0.2, 0.6)]
+    [0.0, 0.5, 1.0, 0.5]
+    """
+    return share / warmup if share < warmup else (1 - share) / (1 - warmup)
+
+
+def shuffled(sentences: Sequence[Sentence], size: int) -> list[list[Sentence]]:
+    """Batches in random order, each of sentences of similar length, by torch's random numbers."""
+    order = [sentences[i] for i in torch.randperm(len(sentences)).tolist()]
+    batches = []
+    for start in range(0, len(order), POOL * size):
+        pool = sorted(order[start : start + POOL * size], key=lambda x: len(x.words))
+        batches += [pool[i : i + size] for i in range(0, len(pool), size)]
+    return [batches[i] for i in torch.randperm(len(batches)).tolist()]
+
+
+def digest(*parts: Sequence[Sentence]) -> str:
+    return hashlib.sha256(repr([[tuple(x) for x in part] for part in parts]).encode()).hexdigest()[:16]
+
+
+def _write(
+    tagger: Tagger, optimizer: torch.optim.Optimizer, key: dict[str, Any], history: list[Epoch], folder: Path
+) -> None:
+    """Everything that the next epoch depends on."""
+    named = {f"model.{name}": x for name, x in tagger.state_dict().items()}
+    for i, state in optimizer.state_dict()["state"].items():
+        named |= {f"optimizer.{i}.{name}": x for name, x in state.items()}
+    text = json.dumps({"settings": key, "history": [asdict(epoch) for epoch in history]})
+    tensors.save(folder / STATE, named, text)
+
+
+def _resumed(tagger: Tagger, optimizer: torch.optim.Optimizer, key: dict[str, Any], folder: Path) -> list[Epoch]:
+    """Load the state in the folder, if there is one, and return its history."""
+    if not (folder / STATE).exists():
+        if not (folder / DESCRIPTION).exists():
+            return []
+        about = describe(folder)["training"]
+        _check_settings(about["settings"], key, folder)
+        return [Epoch(**epoch) for epoch in about.get("history", [])]
+    named, text = tensors.load(folder / STATE)
+    known = json.loads(text)
+    _check_settings(known["settings"], key, folder)
+    tagger.load_state_dict({name[6:]: x for name, x in named.items() if name.startswith("model.")})
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, x in named.items():
+        if name.startswith("optimizer."):
+            _, number, field = name.split(".")
+            state.setdefault(int(number), {})[field] = x
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return [Epoch(**epoch) for epoch in known["history"]]
+
+
+def _check_settings(stored: dict[str, Any], key: dict[str, Any], folder: Path) -> None:
+    changed = [name for name in key if stored.get(name) != key[name]]
+    if changed:
+        what = ", ".join("the data" if name == "data" else f"{name} {stored.get(name)}" for name in changed)
+        raise DataError(f"{folder} was trained with other settings ({what}): repeat them, or choose another --out")
+
+
+def _finish(folder: Path, history: list[Epoch]) -> None:
+    """Mark the training as finished and remove its state."""
+    fields = describe(folder)
+    fields["training"] |= {"finished": True, "history": [asdict(epoch) for epoch in history]}
+    write_whole(folder / DESCRIPTION, json.dumps(fields, ensure_ascii=False, indent=1) + "\n")
+    (folder / STATE).unlink(missing_ok=True)

@@ -1,0 +1,78 @@
+"""Split plain text into sentences and words.
+
+A word is a run of letters, digits and other characters that are neither space nor punctuation. One sign of - . , ' & /
+@ _ or : between two such characters belongs to the word (e-mail, 1,000, U.S, AT&T), and so does one @ or # before it.
+Every other sign is a word of its own. The English endings n't, 's, 're, 've, 'll, 'd and 'm are split off, as in most
+corpora.
+
+A sentence ends after . ! or ? (and closing quotes or brackets) if a space and then a capital, a digit or a quote
+follow, unless the word before . is a single letter or one of Mr, Mrs, Ms, Dr, Prof, St. Blank lines also end sentences.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+JOINERS = "-.,'’&/@_:"  # noqa: RUF001
+ENDING = re.compile(r"(.+?)(n['’]t|['’](?:s|re|ve|ll|d|m))", re.IGNORECASE)  # noqa: RUF001
+SENTENCE_END = re.compile(r"""([.!?]+["'”’)\]]*)\s+(?=["'“‘(\[]*[^\W_a-z])""")  # noqa: RUF001
+ABBREVIATION = re.compile(r"(?:^|[\s(\"'“‘.])(?:\w|Mr|Mrs|Ms|Dr|Prof|St)\.$")  # noqa: RUF001
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """The words of a text.
+
+    >>> split_words("The U.S.-based firm didn't pay $1,000 (by e-mail) to @bob's...")
+    ('The', 'U.S', '.', '-', 'based', 'firm', 'did', "n't", 'pay', '$', '1,000', '(', 'by', 'e-mail', ')', 'to', \
+'@bob', "'s", '.', '.', '.')
+    """
+    classes = "".join(map(_class, text))
+    found = (text[match.start() : match.end()] for match in re.finditer(r"h?w+(?:[jh]w+)*|[jhp]", classes))
+    return tuple(part for word in found for part in _parts(word))
+
+
+def _class(c: str) -> str:
+    """w in words, s between words, h for @ and #, j for signs that may join two parts of a word, p for the rest."""
+    if c.isspace():
+        return "s"
+    if c in "@#":
+        return "h"
+    if c in JOINERS:
+        return "j"
+    return "p" if unicodedata.category(c)[0] in "PSZC" else "w"
+
+
+def _parts(word: str) -> tuple[str, ...]:
+    match = ENDING.fullmatch(word)
+    return (word,) if match is None else (match[1], match[2])
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text without blank lines.
+
+    >>> split_sentences('Mr. Smith left. "Why?" asked J. Doe. It was 5 p.m. then.')
+    ['Mr. Smith left.', '"Why?" asked J. Doe.', 'It was 5 p.m. then.']
+    """
+    sentences, start = [], 0
+    for match in SENTENCE_END.finditer(text):
+        if not ABBREVIATION.search(text[start : match.end(1)]):
+            sentences.append(text[start : match.end(1)])
+            start = match.end()
+    return [sentence for sentence in [*sentences, text[start:]] if sentence.strip()]
+
+
+def from_lines(rows: Iterable[tuple[int, str]], *, tokenized: bool = False) -> Iterator[tuple[str, ...]]:
+    """One sentence per line; if `tokenized`, words are separated by spaces."""
+    for _, line in rows:
+        yield tuple(line.split()) if tokenized else split_words(line)
+
+
+def from_text(rows: Iterable[tuple[int, str]]) -> Iterator[tuple[str, ...]]:
+    """The sentences of running text, in which line breaks are spaces and blank lines end paragraphs."""
+    paragraph: list[str] = []
+    for _, line in [*rows, (0, "")]:
+        if line.strip():
+            paragraph.append(line.strip())
+        elif paragraph:
+            yield from map(split_words, split_sentences(" ".join(paragraph)))
+            paragraph = []
