@@ -19,3 +19,5 @@ if find_spec("triton") is None:
     collect_ignore_glob += ["src/equipoise/lab/nets/triton_*.py"]
 if find_spec("griffe") is None:
     collect_ignore_glob += ["docs/rendering/docstrings.py"]
+if find_spec("transformers") is None:
+    collect_ignore_glob += ["src/equipoise/integrations/transformers/*.py"]

@@ -1,0 +1,28 @@
+"""A CRF on any encoder of Hugging Face transformers, for its `Trainer`, its pipelines and its files.
+
+Importing this package registers the model with `AutoConfig` and `AutoModelForTokenClassification`.
+"""
+
+from transformers import AutoConfig, AutoModelForTokenClassification
+
+from .callback import BalanceCallback
+from .configuration import CRFConfig
+from .documents import predict_document
+from .metrics import compute_metrics, preprocess_logits_for_metrics
+from .model import CRFForTokenClassification, CRFOutput
+from .words import DataCollatorForWords, tokenize_words
+
+AutoConfig.register(CRFConfig.model_type, CRFConfig)
+AutoModelForTokenClassification.register(CRFConfig, CRFForTokenClassification)
+
+__all__ = [
+    "BalanceCallback",
+    "CRFConfig",
+    "CRFForTokenClassification",
+    "CRFOutput",
+    "DataCollatorForWords",
+    "compute_metrics",
+    "predict_document",
+    "preprocess_logits_for_metrics",
+    "tokenize_words",
+]

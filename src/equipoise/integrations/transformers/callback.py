@@ -1,0 +1,57 @@
+"""Log the balance ||U|| / ||W|| of the CRF at each evaluation, and warn if one part has no influence."""
+
+import warnings
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback
+
+from ...scaling import verdict
+from .model import CRFForTokenClassification
+
+
+class BalanceCallback(TrainerCallback):
+    """Adds `eval_crf_balance` to the metrics of each evaluation, and warns once if one part dominates.
+
+    The ratio is measured on the first batch of the evaluation data. `verdicts` has what `scaling.verdict` said.
+
+    Args:
+        trainer: logs the ratio, so that trackers such as TensorBoard receive it:
+            `trainer.add_callback(BalanceCallback(trainer))`. None adds it to the metrics and to the log history only.
+    """
+
+    def __init__(self, trainer: Trainer | None = None) -> None:
+        self.trainer = trainer
+        self.ratios: list[float] = []
+        self.warned = False
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        ratio = measure(kwargs["model"], next(iter(kwargs["eval_dataloader"])))
+        self.ratios.append(ratio)
+        logs = {"eval_crf_balance": ratio}
+        kwargs.get("metrics", {}).update(logs)
+        if self.trainer is not None:
+            self.trainer.log(dict(logs))
+        else:
+            state.log_history.append({**logs, "epoch": state.epoch, "step": state.global_step})
+        self._warn()
+
+    def _warn(self) -> None:
+        found = verdict(self.ratios)
+        if found.state in ("unary dominates", "pairwise dominates") and not self.warned:
+            self.warned = True
+            warnings.warn(str(found), stacklevel=2)
+
+
+def measure(model: torch.nn.Module, batch: dict[str, Any]) -> float:
+    """The balance of a CRF model on a batch. The model may be wrapped, as PEFT and torch.compile do."""
+    found = [module for module in model.modules() if isinstance(module, CRFForTokenClassification)]
+    if not found:
+        raise TypeError(f"BalanceCallback needs a CRFForTokenClassification, got {type(model).__name__}")
+    own, training = found[0], model.training
+    inputs = {name: value.to(own.device) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+    own.eval()
+    try:
+        return float(own.balance(**inputs))
+    finally:
+        own.train(training)

@@ -1,0 +1,128 @@
+"""The configuration of an encoder with a CRF: the encoder's own configuration, and what the CRF is made of."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from ... import constraints, scaling
+from ...crf import ChainCRF
+from ...scaling import Learned, Scaling
+
+METHODS = {
+    method.__name__: method
+    for method in (
+        scaling.Fixed,
+        scaling.Learned,
+        scaling.Offline,
+        scaling.Online,
+        scaling.Regularized,
+        scaling.Temperature,
+    )
+}
+
+
+class CRFConfig(PreTrainedConfig):
+    """What `CRFForTokenClassification` is built from. `save_pretrained` writes it as config.json.
+
+    Args:
+        encoder_config: the configuration of the encoder, or its dictionary.
+        id2label: the names of the labels by index.
+        scheme: "BIO", "IOB1", "BIOES", "BILOU" or "BMES"; None for labels without a scheme, such as parts of speech.
+        constrained: whether transitions that the scheme forbids are impossible.
+        objective: "likelihood", "marginal", "margin", "mean_field" or "unary".
+        scaling: the scaling method as a dictionary, {"name": "Offline", "alpha": 2.0}.
+        boundaries: also learn a score for each label in the first and in the last position.
+        on_invalid: what to do with gold labels that the scheme forbids: "raise", "warn" or "repair".
+        classifier_dropout: the dropout before the linear head.
+        special_token_ids: tokens that are never part of the chain, such as [CLS], [SEP] and [PAD].
+
+    >>> from transformers import BertConfig
+    >>> config = CRFConfig(encoder_config=BertConfig(), id2label={0: "O", 1: "B-X", 2: "I-X"})
+    >>> config.num_labels, config.label2id["I-X"], config.hidden_size, config.scaling
+    (3, 2, 768, {'name': 'Learned'})
+    """
+
+    model_type = "equipoise_crf"
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        "encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")
+    }
+
+    encoder_config: PreTrainedConfig | dict[str, Any] | None = None
+    scheme: str | None = "BIO"
+    constrained: bool = True
+    objective: str = "likelihood"
+    scaling: dict[str, Any] | None = None
+    boundaries: bool = True
+    on_invalid: str = "raise"
+    classifier_dropout: float = 0.1
+    special_token_ids: list[int] | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        self.label2id = {label: index for index, label in self.labels.items()}
+        self.scaling = describe(self.scaling)
+        self.special_token_ids = sorted(set(self.special_token_ids or []))
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """The names of the labels by index, as `id2label`."""
+        return {int(index): label for index, label in (self.id2label or {}).items()}
+
+    @property
+    def hidden_size(self) -> int:
+        return self.encoder_config.hidden_size  # type: ignore[union-attr]
+
+    @property
+    def vocab_size(self) -> int:
+        return self.encoder_config.vocab_size  # type: ignore[union-attr]
+
+    def make_crf(self) -> ChainCRF:
+        """The CRF layer of this configuration, with initial values."""
+        rules = constraints.from_labels(self.labels, self.scheme) if self.scheme and self.constrained else None
+        return ChainCRF(
+            len(self.labels),
+            make_scaling(self.scaling or {}),
+            rules,
+            objective=self.objective,
+            boundaries=self.boundaries,
+            on_invalid=self.on_invalid,
+        )
+
+
+def describe(method: Scaling | Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """A scaling method as its name and arguments. None is `Learned`.
+
+    >>> describe(scaling.Offline(2.0)), describe("Fixed"), describe(None)
+    ({'name': 'Offline', 'alpha': 2.0}, {'name': 'Fixed'}, {'name': 'Learned'})
+    """
+    if method is None or isinstance(method, str):
+        method = {"name": method or "Learned"}
+    if isinstance(method, Scaling):
+        method = {"name": type(method).__name__, **_arguments(method)}
+    if not isinstance(method, Mapping) or method.get("name") not in METHODS:
+        raise ValueError(f"scaling must be a method of equipoise.scaling ({', '.join(METHODS)}), got {method!r}")
+    return dict(method)
+
+
+def make_scaling(description: Mapping[str, Any]) -> Scaling:
+    """The inverse of `describe`.
+
+    >>> make_scaling({"name": "Offline", "alpha": 2.0})
+    Offline(alpha=2)
+    """
+    arguments = {name: value for name, value in description.items() if name != "name"}
+    made: Scaling = METHODS[description["name"]](**arguments)
+    return made
+
+
+def _arguments(method: Scaling) -> dict[str, Any]:
+    """The arguments that construct the method in its initial state."""
+    if isinstance(method, Learned):
+        return {"start": float(method._initial["log_scales"][0].exp())}
+    names = inspect.signature(type(method)).parameters
+    found = {name: method._initial.get(name, getattr(method, name)) for name in names}
+    return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in found.items()}

@@ -1,0 +1,261 @@
+"""An encoder, dropout, a linear head and a CRF, as a model of transformers.
+
+U = head(dropout(encoder(tokens))) at the first token of each word,    loss = -log P(Y | U, W) / number of words
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.generic import ModelOutput, can_return_tuple
+from transformers.utils.hub import cached_file
+
+from ...chain.problem import IGNORE
+from ...crf import ChainCRF
+from ...scaling import Scaling
+from .configuration import CRFConfig, describe
+
+
+@dataclass
+class CRFOutput(ModelOutput):
+    """What the model returns. Fields that were not computed are None.
+
+    `logits` have a gradient only if there are no labels. Otherwise one step would count twice in `scaling.Learned`.
+    """
+
+    loss: Tensor | None = None  # ()
+    logits: Tensor | None = None  # (B, L, M): log P(y_t = j | X), repeated at tokens outside the chain
+    labels: Tensor | None = None  # (B, L): predicted labels, -100 at tokens outside the chain; None in training
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class CRFForTokenClassification(PreTrainedModel):
+    """A linear-chain CRF on any encoder that `AutoModel` loads. `from_encoder` makes one from a pretrained encoder.
+
+    The chain runs over the positions where `word_mask` is on. Without `word_mask` it runs over the positions with a
+    label other than -100. Without both it runs over all tokens but padding and special ones.
+
+    >>> from transformers import BertConfig
+    >>> encoder = BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    >>> config = CRFConfig(encoder_config=encoder, id2label={0: "O", 1: "B-X", 2: "I-X"})
+    >>> model = CRFForTokenClassification(config).eval()
+    >>> output = model(torch.tensor([[5, 6, 7, 8]]), word_mask=torch.tensor([[0, 1, 1, 0]]))
+    >>> output.labels.shape, output.logits.shape
+    (torch.Size([1, 4]), torch.Size([1, 4, 3]))
+    """
+
+    config: CRFConfig
+    config_class = CRFConfig
+    base_model_prefix = "backbone"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
+    _keep_in_fp32_modules_strict = ["crf"]  # noqa: RUF012
+
+    def __init__(self, config: CRFConfig, backbone: PreTrainedModel | None = None) -> None:
+        super().__init__(config)
+        self.num_labels = len(config.labels)
+        self.backbone = _encoder(AutoModel.from_config(config.encoder_config) if backbone is None else backbone)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels)
+        self.crf = config.make_crf()
+        self.post_init()
+
+    @classmethod
+    def from_encoder(
+        cls,
+        encoder: str,
+        id2label: Mapping[int, str] | Iterable[str],
+        scheme: str | None = "BIO",
+        objective: str = "likelihood",
+        scaling: Scaling | Mapping[str, Any] | str | None = None,
+        *,
+        constraints: bool = True,
+        boundaries: bool = True,
+        on_invalid: str = "raise",
+        dropout: float | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        **kwargs: Any,
+    ) -> "CRFForTokenClassification":
+        """A pretrained encoder with a new head and a new CRF.
+
+        Args:
+            encoder: the name or folder of a model that `AutoModel` loads.
+            id2label: the names of the labels, a list or a dictionary by index.
+            scheme: "BIO", "IOB1", "BIOES", "BILOU" or "BMES"; None for labels without a scheme.
+            objective: see `ChainCRF`.
+            scaling: a method of `equipoise.scaling`; None is `Learned()`, which needs no learning rate of its own.
+            constraints: whether transitions that the scheme forbids are impossible.
+            boundaries: also learn a score for each label in the first and in the last position.
+            on_invalid: what to do with gold labels that the scheme forbids, see `ChainCRF`.
+            dropout: before the head; None takes that of the encoder's configuration.
+            tokenizer: tells the special tokens; None loads the one beside the encoder, if there is one.
+            kwargs: for `AutoModel.from_pretrained`.
+        """
+        backbone = AutoModel.from_pretrained(encoder, **kwargs)
+        own = backbone.config
+        names = id2label if isinstance(id2label, Mapping) else dict(enumerate(id2label))
+        config = CRFConfig(
+            encoder_config=own,
+            id2label=dict(names),
+            scheme=scheme,
+            constrained=constraints,
+            objective=objective,
+            scaling=describe(scaling),
+            boundaries=boundaries,
+            on_invalid=on_invalid,
+            classifier_dropout=_dropout(own) if dropout is None else dropout,
+            special_token_ids=_special_ids(tokenizer or _tokenizer(encoder), own),
+            attn_implementation=own._attn_implementation,  # type: ignore[call-arg]
+        )
+        model = cls(config, backbone)
+        model.classifier.to(backbone.dtype)
+        return model.eval()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initial values for what a checkpoint does not contain. The CRF keeps the tensors that were loaded."""
+        if not isinstance(module, ChainCRF):
+            super()._init_weights(module)
+            return
+        tensors = (*module.parameters(), *module.buffers())
+        loaded = [(x, x.clone()) for x in tensors if getattr(x, "_is_hf_initialized", False)]
+        module.reset_parameters()
+        for x, value in loaded:
+            x.copy_(value)
+
+    @can_return_tuple  # type: ignore[untyped-decorator]
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> CRFOutput:
+        """The loss if there are labels, log-marginals, and in evaluation mode the predicted labels.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: for the encoder, (B, L, ...).
+            word_mask: (B, L), on at the positions of the chain: the first token of each word.
+            labels: (B, L); -100 removes a position from the loss.
+            num_items_in_batch: the loss is divided by this number, by default by the number of labels in this batch.
+                The Trainer passes the number of labels in all batches of one step, so that gradient accumulation
+                equals one large batch.
+            kwargs: for the encoder, for example `output_hidden_states=True`.
+        """
+        given = {"token_type_ids": token_type_ids, "position_ids": position_ids, "inputs_embeds": inputs_embeds}
+        kwargs |= {name: value for name, value in given.items() if value is not None}
+        encoded = self.backbone(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
+        unary = self.classifier(self.dropout(encoded.last_hidden_state)).to(self.crf.pairwise.dtype)
+        mask = self.chain_mask(unary.shape[:2], input_ids, attention_mask, word_mask, labels)
+        loss = None if labels is None else self._loss(unary, labels, mask, num_items_in_batch)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
+            log_p = repeat_at_other_tokens(self.crf.log_marginals(unary, mask), mask)
+        return CRFOutput(
+            loss=loss,
+            logits=log_p,
+            labels=None if self.training else self.crf.decode(unary, mask),
+            hidden_states=encoded.get("hidden_states"),
+            attentions=encoded.get("attentions"),
+        )
+
+    def unary(self, **inputs: Any) -> Tensor:
+        """The scores of the head, (B, L, M), before the CRF. `inputs` are those of the encoder."""
+        hidden = self.backbone(**inputs, return_dict=True).last_hidden_state
+        return self.classifier(self.dropout(hidden)).to(self.crf.pairwise.dtype)
+
+    @torch.no_grad()
+    def balance(self, word_mask: Tensor | None = None, labels: Tensor | None = None, **inputs: Any) -> Tensor:
+        """||U|| / ||W|| on a batch, as `ChainCRF.balance`. Arguments are those of `forward`."""
+        unary = self.unary(**inputs)
+        mask = self.chain_mask(
+            unary.shape[:2], inputs.get("input_ids"), inputs.get("attention_mask"), word_mask, labels
+        )
+        return self.crf.balance(unary, mask)
+
+    def chain_mask(
+        self,
+        shape: torch.Size,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        word_mask: Tensor | None,
+        labels: Tensor | None,
+    ) -> Tensor:
+        """The positions of the chain, (B, L), boolean."""
+        if word_mask is not None:
+            return word_mask != 0
+        if labels is not None:
+            return labels != IGNORE
+        mask = torch.ones(shape, dtype=torch.bool, device=self.crf.pairwise.device)
+        if attention_mask is not None and attention_mask.ndim == 2:
+            mask = mask & (attention_mask != 0)
+        for token in [] if input_ids is None else self.config.special_token_ids or []:
+            mask = mask & (input_ids != token)
+        return mask
+
+    def _loss(self, unary: Tensor, labels: Tensor, mask: Tensor, items: Tensor | int | None) -> Tensor:
+        """The sum over the positions of all sequences, divided by the number of items."""
+        loss: Tensor = self.crf.loss(unary, labels, mask, reduction="token_mean")
+        if items is None:
+            return loss
+        return loss * (mask & (labels != IGNORE)).sum() / items
+
+
+def repeat_at_other_tokens(log_p: Tensor, mask: Tensor) -> Tensor:
+    """log_p, (B, L, M), with the rows outside the mask replaced by that of the word before them.
+
+    Rows before the first word get that of the first word. Without any word, all labels have the same probability.
+
+    >>> log_p = torch.tensor([[[0.0, 0.0], [-0.1, -2.4], [0.0, 0.0]]])
+    >>> repeat_at_other_tokens(log_p, torch.tensor([[False, True, False]]))[0, :, 0]
+    tensor([-0.1000, -0.1000, -0.1000])
+    """
+    place = torch.arange(mask.shape[-1], device=mask.device)
+    latest = torch.where(mask, place, -1).cummax(-1).values
+    first = mask.long().argmax(-1, keepdim=True)
+    source = torch.where(latest < 0, first, latest)[..., None].expand(log_p.shape)
+    uniform = torch.full_like(log_p, 1 / log_p.shape[-1]).log()
+    return torch.where(mask.any(-1)[..., None, None], log_p.gather(-2, source), uniform)
+
+
+def _encoder(model: PreTrainedModel) -> PreTrainedModel:
+    """The part that returns hidden states. A pooler is removed: the loss would not depend on its parameters."""
+    if model.config.is_encoder_decoder and hasattr(model, "get_encoder"):
+        model = model.get_encoder()
+    optional = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
+    if optional and getattr(model, "pooler", None) is not None:
+        model.pooler = None  # type: ignore[assignment]
+    return model
+
+
+def _dropout(config: Any) -> float:
+    """The dropout of the token classification models of transformers."""
+    names = ("classifier_dropout", "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate")
+    found = (getattr(config, name, None) for name in names)
+    return float(next((x for x in found if x is not None), 0.1))
+
+
+def _tokenizer(encoder: str) -> PreTrainedTokenizerBase | None:
+    """The tokenizer beside an encoder, None if there is none."""
+    files = ("tokenizer_config.json", "tokenizer.json")
+    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    if all(cached_file(encoder, name, **missing) is None for name in files):
+        return None  # AutoTokenizer would make one without a vocabulary
+    return AutoTokenizer.from_pretrained(encoder)
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase | None, config: Any) -> list[int]:
+    """The tokens that a tokenizer adds around and between texts. The token of unknown words is not one of them."""
+    names = [f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "pad")]
+    found = [getattr(config if tokenizer is None else tokenizer, name, None) for name in names]
+    return sorted({x for x in found if isinstance(x, int)})
