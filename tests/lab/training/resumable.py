@@ -11,7 +11,7 @@ from lab.training.tiny import Tiny, recipe
 
 from equipoise.lab import tasks
 from equipoise.lab.recipe import Recipe
-from equipoise.lab.training import Run, tensors, train
+from equipoise.lab.training import Run, remove_checkpoint, tensors, train
 
 RECIPES = [
     replace(one, batch_size=50)
@@ -54,6 +54,7 @@ def train_in(folder: Path, some: Sequence[Recipe], times: int = 1) -> None:
 
     runs = train(recipes, stack_size=2, checkpoint=folder / "checkpoint", done=done)
     (folder / "runs").write_text("\n".join(map(without_times, runs)))
+    remove_checkpoint(folder / "checkpoint")
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

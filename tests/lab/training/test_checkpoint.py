@@ -1,5 +1,6 @@
 """Training resumes from a checkpoint with identical results, and refuses files that are not its checkpoint."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -12,7 +13,8 @@ import pytest
 from lab.training.resumable import FINE_TUNED, RECIPES, files_in, train_in, without_times
 from lab.training.tiny import recipe
 
-from equipoise.lab.training import BadFileError, Recipe, tensors, train
+from equipoise.lab.files import WritingError
+from equipoise.lab.training import BadFileError, Recipe, remove_checkpoint, tensors, train
 from equipoise.lab.training.replica import Replica
 
 
@@ -63,7 +65,7 @@ def test_resuming_from_any_checkpoint_gives_the_same_result(
             train_in(folder, recipes)
             got = files_in(folder)
             assert got["runs"] == want["runs"], i
-            assert all(want[name] == content for name, content in got.items())
+            assert got == want
             if not written:
                 break
             data = written[0]
@@ -118,16 +120,69 @@ def test_resuming_trains_only_the_remaining_epochs(tmp_path: Path) -> None:
     (run,) = train(recipes, checkpoint=path, watch=watch)
     assert epochs == 1
     assert without_times(run) == without_times(train(recipes)[0])
-    assert not path.exists()
 
 
-def test_done_is_not_called_again_for_finished_runs(tmp_path: Path) -> None:
+def test_finished_runs_are_handed_out_again_after_a_restart(tmp_path: Path) -> None:
     path, seen = tmp_path / "checkpoint", []
     recipes = [recipe(max_epochs=1), recipe(max_epochs=3, seed=1)]
     interrupted(recipes, path, 3, stack_size=1, done=lambda run, parameters: seen.append(run.recipe))
+    assert seen == recipes[:1]
     runs = train(recipes, checkpoint=path, stack_size=1, done=lambda run, parameters: seen.append(run.recipe))
-    assert seen == recipes
+    assert seen == [recipes[0], *recipes]
     assert [without_times(run) for run in runs] == [without_times(run) for run in train(recipes, stack_size=1)]
+
+
+def test_a_complete_checkpoint_gives_its_runs_until_it_is_removed(tmp_path: Path) -> None:
+    """Whatever happens to the process after training, the same call gives the same runs without training."""
+    path, recipes = tmp_path / "checkpoint", [recipe(max_epochs=2), recipe(max_epochs=1, scheme="stage")]
+    kept: list[dict] = []
+    first = train(recipes, checkpoint=path, done=lambda run, parameters: kept.append(parameters))
+
+    def watch(replicas: object) -> None:
+        raise AssertionError("a complete checkpoint needs no training")
+
+    again = train(recipes, checkpoint=path, watch=watch, done=lambda run, parameters: kept.append(parameters))
+    assert [without_times(run) for run in again] == [without_times(run) for run in first]
+    assert len(kept) == 4
+    for i in (0, 1):
+        assert all(bool((kept[i][name] == x).all()) for name, x in kept[i + 2].items())
+    remove_checkpoint(path)
+    remove_checkpoint(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_could_not_be_saved_is_in_the_checkpoint(tmp_path: Path) -> None:
+    path, saved = tmp_path / "checkpoint", []
+
+    def full(run: object, parameters: object) -> None:
+        raise StopError
+
+    with pytest.raises(StopError):
+        train([recipe(max_epochs=1)], checkpoint=path, checkpoint_seconds=1e6, done=full)
+    (run,) = train([recipe(max_epochs=1)], checkpoint=path, done=lambda run, parameters: saved.append(run))
+    assert saved == [run]
+
+
+def test_a_full_disk_is_an_error_that_tells_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two epochs the disk is full: the error comes at once, and the file of the second epoch stays."""
+    path, epochs, save = tmp_path / "checkpoint", 0, tensors.save
+
+    def full_after_two(*args: object) -> None:
+        nonlocal epochs
+        epochs += 1
+        if epochs > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(*args)
+
+    monkeypatch.setattr(tensors, "save", full_after_two)
+    with pytest.raises(WritingError, match="No space left on device; it holds the progress of 0 s ago"):
+        train([recipe(max_epochs=9)], checkpoint=path)
+    assert epochs == 3
+    with pytest.raises(WritingError, match="No space left on device; no progress is saved"):
+        train([recipe(max_epochs=9)], checkpoint=tmp_path / "other")
+    monkeypatch.undo()
+    _, text = tensors.load(path)
+    assert [len(x["history"]) for x in json.loads(text)["replicas"]] == [2]
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 3)])
@@ -157,7 +212,21 @@ def test_checkpoint_seconds_limits_how_often_the_file_is_written(
     assert often >= 6
     train([recipe(max_epochs=6)], checkpoint=tmp_path / "b", checkpoint_seconds=1e6)
     assert count - often <= 2
-    assert not list(tmp_path.iterdir())
+
+
+def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that takes 0.05 s is followed by at least 1 s without a write."""
+    count, save = 0, tensors.save
+
+    def slow(*args: object) -> None:
+        nonlocal count
+        count += 1
+        time.sleep(0.05)
+        save(*args)
+
+    monkeypatch.setattr(tensors, "save", slow)
+    train([recipe(max_epochs=8)], checkpoint=tmp_path / "a", checkpoint_seconds=1e-9)
+    assert count <= 3
 
 
 BROKEN = {

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ..tasks import Parameters, named
-from ..training import BalanceMonitor, Model, Run
+from ..training import BalanceMonitor, Model, Run, remove_checkpoint
 from ..training import train as train_recipes
 from ..training.replica import Replica
 from .choices import Device, Json, Objective, Optimizer, Schedule, Scheme, Task, check_device
@@ -69,7 +69,8 @@ def train(
         device: Device.
         data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
         out: File for the model.
-        checkpoint: File to save progress in after each epoch. If it exists, training continues from it.
+        checkpoint: File to save progress in after each epoch. If it exists, training continues from it. It is removed
+            when the model is written.
         as_json: Print the result as JSON.
     """
     check_device(device)
@@ -104,8 +105,10 @@ def train(
                 [recipe], device=device, checkpoint=checkpoint, watch=watch, step=progress.step, done=done
             )
         if run.failed is not None:
+            remove_checkpoint(checkpoint)
             raise ValueError(f"training failed: {run.failed}; try a smaller learning rate")
         _print(run, models[0], out, as_json)
+        remove_checkpoint(checkpoint)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the model is in {out}" if saved else _kept(checkpoint)) from None
 
