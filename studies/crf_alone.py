@@ -48,7 +48,10 @@ class MovedByOptimizer(scaling.Learned):
 
     def learn(self, norms: scaling.Norms, weights: Tensor | None = None) -> scaling.State:
         u, w = norms()
-        found = super().learn(lambda: (u.detach(), w.detach()), weights)  # only measures: no part has a gradient
+        found = super().learn(lambda: (u.detach(), w.detach()), weights)  # stores nothing: no part has a gradient
+        with torch.no_grad():
+            self.size.copy_(found.size)
+            self.examples.copy_(found.examples)
         return found._replace(log_scales=self.log_scales)
 
 

@@ -120,7 +120,7 @@ def draw(count: int, case: Case, generator: torch.Generator) -> tuple[Tensor, Te
 def shares(method: Method, case: Case, rates: Sequence[float] = RATES, seeds: int = 1) -> Tensor:
     """The share of the gain that each replica found after training, (seeds, rates).
 
-    >>> shares(METHODS["Learned()"], Case(steps=60), rates=[1e-5]).item() > 0.5
+    >>> shares(METHODS["Learned()"], Case(steps=150), rates=[1e-5]).item() > 0.5
     True
     """
     trained = train(method, case, rates, seeds)
