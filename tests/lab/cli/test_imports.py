@@ -57,6 +57,16 @@ def reachable(start: Path, without: tuple[str, ...] = ()) -> set[str]:
     return found
 
 
+def only_exports(path: Path) -> bool:
+    """Whether a file only imports names and lists them in `__all__`: there is nothing in it to read."""
+    _, *body = ast.parse(path.read_text()).body  # without the docstring
+    return all(
+        isinstance(node, ast.ImportFrom)
+        or (isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"])
+        for node in body
+    )
+
+
 def test_train_imports_no_code_of_the_experiments() -> None:
     folders = {name.split("/")[1] for name in reachable(TRAIN) if name.startswith("lab/")}
     assert not folders & {"plan", "run", "judge", "report", "demo", "bench"}
@@ -71,5 +81,5 @@ def test_train_of_ocr_is_in_few_files() -> None:
         if name.startswith("lab/") and (not name.endswith("__init__.py") or name == "lab/tasks/__init__.py")
     )
     declarations = {"lab/cli/choices.py", "lab/tasks/ocr/settings.py"}
-    followed = [name for name in files if name not in declarations]
+    followed = [name for name in files if name not in declarations and not only_exports(SOURCE / name)]
     assert len(followed) <= AIM, f"{len(followed)} files: {', '.join(followed)}"
