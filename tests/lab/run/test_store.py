@@ -64,23 +64,100 @@ def test_an_incomplete_last_line_is_ignored_and_removed_by_the_next_writer(store
     whole = store.path.read_bytes()
     store.append([record(RECIPES[1], 96.0)])
     both = store.path.read_bytes()
-    for cut in (len(whole) + 1, len(whole) + 40, len(both) - 2, len(both) - 1):
+    for cut in (len(whole) + 1, len(whole) + 40, len(both) - 2):
         store.path.write_bytes(both[:cut])
         assert store.records() == [record(RECIPES[0], 97.0)]
-        store.append([record(RECIPES[2], 95.0)])
+        with pytest.warns(
+            UserWarning, match=rf"removed the last line, which was incomplete \({cut - len(whole)} bytes"
+        ):
+            store.append([record(RECIPES[2], 95.0)])
         assert [kept.recipe.seed for kept in store.records()] == [0, 2]
         assert store.path.read_bytes().startswith(whole)
+
+
+@pytest.mark.parametrize("tail", [b"\xff", b'{"task": "o\xc3', bytes(4096)], ids=["byte", "half a letter", "zeros"])
+def test_a_torn_tail_of_any_bytes_does_not_hide_the_records(store: Store, tail: bytes) -> None:
+    store.append([record(RECIPES[0], 97.0)])
+    whole = store.path.read_bytes()
+    store.path.write_bytes(whole + tail)
+    assert store.records() == [record(RECIPES[0], 97.0)]
+    with pytest.warns(UserWarning, match="removed the last line"):
+        store.append([record(RECIPES[2], 95.0)])
+    assert [kept.recipe.seed for kept in store.records()] == [0, 2]
+
+
+def test_a_complete_last_record_without_a_line_break_is_kept(store: Store) -> None:
+    store.append([record(recipe, 97.0) for recipe in RECIPES[:2]])
+    data = store.path.read_bytes()
+    store.path.write_bytes(data[:-1])
+    assert [kept.recipe.seed for kept in store.records()] == [0, 1]
+    store.append([record(RECIPES[2], 95.0)])
+    assert [kept.recipe.seed for kept in store.records()] == [0, 1, 2]
+    assert store.path.read_bytes().startswith(data)
+
+
+@pytest.mark.parametrize("text", ["my notes", "my notes\n", "a,b\n1,2", "[1, 2]", "\n", '{"name": 1}\n', "\0" * 100])
+def test_a_file_that_is_no_store_is_refused_and_not_changed(store: Store, text: str) -> None:
+    store.path.parent.mkdir()
+    store.path.write_text(text)
+    with pytest.raises(StoreError, match=r"runs\.jsonl.* is not a (file of runs|record of a run)"):
+        store.records()
+    with pytest.raises(StoreError, match=r"runs\.jsonl is not a file of runs, and it is unchanged"):
+        store.append([record(RECIPES[0], 97.0)])
+    assert store.path.read_text() == text
+
+
+def test_a_last_line_that_is_complete_but_no_record_is_refused_and_not_changed(store: Store) -> None:
+    store.path.parent.mkdir()
+    store.path.write_text('{"task": "buy milk"}')
+    with pytest.raises(StoreError, match="the last line is not a record of a run: the field 'recipe' is missing"):
+        store.append([record(RECIPES[0], 97.0)])
+    assert store.path.read_text() == '{"task": "buy milk"}'
 
 
 def test_a_file_with_only_an_incomplete_line_counts_as_empty(store: Store) -> None:
     store.path.parent.mkdir()
     store.path.write_text('{"task": "ocr", "te')
     assert store.records() == []
-    store.append([record(RECIPES[0], 97.0)])
+    with pytest.warns(UserWarning, match="removed the last line"):
+        store.append([record(RECIPES[0], 97.0)])
     assert store.records() == [record(RECIPES[0], 97.0)]
 
 
-@pytest.mark.parametrize("line", ["not json", "[]", "{}", '{"recipe": {"task": "ocr"}}'])
+WRONG = {
+    "test": (2.0, "test must be a number from 0 to 1 or null, got 2.0"),
+    "valid": (True, "valid must be a number from 0 to 1 or null, got True"),
+    "seconds": (10**400, r"seconds must be a number .*, got 1000.*\.\.\."),
+    "epochs": (1.5, "epochs must be an integer from 0 on, got 1.5"),
+    "device": (None, "device must be a text, got None"),
+    "history": ({"loss": "none"}, "the column 'loss' of the history must be a list of numbers, got 'none'"),
+    "seed": (3, "seed is 3, but its recipe has 1"),
+    "recipe.seed": (0.5, "seed must be an integer from 0 on, got 0.5"),
+    "recipe.max_epochs": (10**30, "max_epochs must be an integer from 0 on, got 1000"),
+    "recipe.net": (1, "net must be a str, got 1"),
+    "recipe.alpha": (None, "alpha must be a number .*, got None"),
+    "recipe.learning_rates": (["a"], "learning rate 1 must be a number .*, got 'a'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_error_names_a_field_with_a_wrong_value(store: Store, name: str) -> None:
+    value, message = WRONG[name]
+    store.append([record(RECIPES[0], 97.0)])
+    fields = record(RECIPES[1], 97.0).to_json()
+    part, _, own = name.rpartition(".")
+    (fields[part] if part else fields)[own] = value
+    with store.path.open("a") as file:
+        file.write(json.dumps(fields) + "\n")
+    with pytest.raises(StoreError, match=rf"runs\.jsonl, line 2 is not a record of a run: {message}") as caught:
+        store.records()
+    assert "\n" not in str(caught.value)
+
+
+DEEP, LONG = "[" * 100_000, '{"task": ' + "1" * 5000 + "}"
+
+
+@pytest.mark.parametrize("line", ["not json", "[]", "{}", '{"recipe": {"task": "ocr"}}', DEEP, LONG, '{"recipe": 3}'])
 def test_the_error_names_a_line_that_is_not_a_record(store: Store, line: str) -> None:
     store.append([record(RECIPES[0], 97.0)])
     with store.path.open("a") as file:
@@ -126,7 +203,7 @@ def test_missing_permission_is_an_error(store: Store) -> None:
 def test_a_binary_file_is_an_error(store: Store) -> None:
     store.path.parent.mkdir()
     store.path.write_bytes(b"\xff\xfe\x00\n")
-    with pytest.raises(StoreError, match=r"runs\.jsonl is not a text file"):
+    with pytest.raises(StoreError, match=r"runs\.jsonl, line 1 is not a record of a run: byte 1 is not UTF-8"):
         store.records()
 
 

@@ -2,96 +2,33 @@
 
 A run is never repeated, and an interrupted sweep continues where it stopped. Several processes may write to one file:
 complete lines are appended under a lock. A last line that a crash cut off is ignored, and removed by the next writer.
+A last record that is complete but has no line break is kept.
 """
 
 import json
-import math
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
-from ... import __version__
 from ..recipe import Recipe
-from ..training import Run
+from .record import Record, record
 
 try:
     import fcntl
 except ImportError:  # not on Windows: there, only one process may write
     fcntl = None  # type: ignore[assignment]
 
-HISTORY_SEED = 0
-"""The history of training is stored for this seed only: the figures need no more, and the file stays small."""
+__all__ = ["Record", "Store", "StoreError", "record"]
+
+BEGINNING = b'{"task": "'
+"""The first bytes of every line."""
 
 
 class StoreError(RuntimeError):
     """A results file cannot be read or written; the message is one line."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """The stored result of a run."""
-
-    recipe: Recipe
-    test: float
-    valid: float
-    train: float
-    seconds: float
-    epochs: int
-    alpha: float
-    ratio: float
-    failed: str | None
-    device: str
-    precision: str
-    version: str
-    history: dict[str, list[float | None]] | None
-    """Per epoch: phase, loss, valid, ratio, alpha, learning_rate."""
-
-    def to_json(self) -> dict[str, Any]:
-        recipe = self.recipe
-        names = ("task", "net", "objective", "scheme", "optimizer", "seed", "fold")
-        fields = {name: getattr(recipe, name) for name in names}
-        for name, digits in (("test", 6), ("valid", 6), ("train", 6), ("seconds", 3), ("alpha", 6), ("ratio", 5)):
-            fields[name] = _short(getattr(self, name), digits)
-        fields |= {"epochs": self.epochs, "recipe": recipe.to_json(), "device": self.device}
-        fields |= {"precision": self.precision, "version": self.version}
-        if self.failed is not None:
-            fields["failed"] = self.failed
-        if self.history is not None:
-            fields["history"] = self.history
-        return fields
-
-    @staticmethod
-    def from_json(fields: dict[str, Any]) -> "Record":
-        numbers = {
-            name: math.nan if fields[name] is None else float(fields[name])
-            for name in ("test", "valid", "train", "seconds", "alpha", "ratio")
-        }
-        return Record(
-            recipe=Recipe.from_json(fields["recipe"]),
-            epochs=fields["epochs"],
-            failed=fields.get("failed"),
-            device=fields["device"],
-            precision=fields["precision"],
-            version=fields["version"],
-            history=fields.get("history"),
-            **numbers,
-        )
-
-
-def record(run: Run, device: str, precision: str) -> Record:
-    """The record of a finished run."""
-    history = None
-    if run.recipe.seed == HISTORY_SEED:
-        columns = ("phase", "loss", "valid", "ratio", "alpha", "learning_rate")
-        history = {name: [_short(getattr(epoch, name), 5) for epoch in run.history] for name in columns}
-    return Record(
-        run.recipe, run.test, run.valid, run.train, run.seconds, run.epochs, run.alpha, run.ratio, run.failed,
-        device, precision, __version__, history,
-    )  # fmt: skip
 
 
 class Store:
@@ -109,16 +46,31 @@ class Store:
 
     def records(self) -> list[Record]:
         """All records, the last one of each recipe; an incomplete last line is ignored."""
-        if not self.path.exists():
-            return []
-        found: dict[str, Record] = {}
-        for number, line in self._lines():
+        return list({kept.recipe.key: kept for kept in self.records_from(0)[0]}.values())
+
+    def records_from(self, start: int) -> tuple[list[Record], int]:
+        """The records from this byte on, and the byte after the last complete line."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(start)
+                data = file.read()
+        except FileNotFoundError:
+            return [], 0
+        except OSError as error:
+            raise StoreError(f"{self.path} could not be read: {error.strerror}") from error
+        *lines, tail = data.split(b"\n")
+        if start == 0 and not lines:
+            self._check_beginning(data)
+        found = []
+        for number, line in enumerate(lines, 1):
             try:
-                kept = Record.from_json(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise StoreError(f"{self.path}, line {number} is not a record of a run: {error}") from error
-            found[kept.recipe.key] = kept
-        return list(found.values())
+                found.append(_parse(line))
+            except ValueError as error:
+                place = number + self.path.read_bytes()[:start].count(b"\n")
+                raise StoreError(f"{self.path}, line {place} is not a record of a run: {error}") from error
+        if tail and not _is_torn(tail):
+            found.append(self._parse_tail(tail))
+        return found, start + len(data) - len(tail)
 
     def missing(self, recipes: Iterable[Recipe]) -> list[Recipe]:
         """The recipes without a record, in order and without duplicates."""
@@ -128,8 +80,8 @@ class Store:
     def append(self, records: Iterable[Record]) -> None:
         """Add all of the records, or none if that fails."""
         left = memoryview("".join(json.dumps(kept.to_json()) + "\n" for kept in records).encode())
-        with self._locked() as file:
-            end = file.seek(0, os.SEEK_END)
+        with self.locked() as file:
+            end = self._repair(file)
             try:
                 while left:
                     left = left[file.write(left) :]
@@ -140,19 +92,9 @@ class Store:
                     f"{self.path} could not be written: {error.strerror}; its records are unchanged"
                 ) from error
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise StoreError(f"{self.path} could not be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise StoreError(f"{self.path} is not a text file: byte {error.start} is not UTF-8") from error
-        whole, _, _ = text.rpartition("\n")
-        yield from enumerate(whole.splitlines(), 1) if whole else ()
-
     @contextmanager
-    def _locked(self) -> Iterator[FileIO]:
-        """The file, locked and opened to append, without an incomplete line at its end.
+    def locked(self) -> Iterator[FileIO]:
+        """The file, opened to append, while no other process can write it. The file is created if necessary.
 
         It is unbuffered: data that did not fit on a full disk must not be written when the file is closed.
         """
@@ -161,10 +103,66 @@ class Store:
             with self.path.open("ab+", buffering=0) as file:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
-                file.truncate(_end_of_lines(file))
                 yield file
         except OSError as error:
             raise StoreError(f"{self.path} could not be written: {error.strerror}") from error
+
+    def _repair(self, file: FileIO) -> int:
+        """Make the file end with a complete line, and return its size. A file that is no store is refused."""
+        end = file.seek(0, os.SEEK_END)
+        start = _end_of_lines(file)
+        file.seek(0)
+        self._check_beginning(file.read(len(BEGINNING)))
+        if start == end:
+            return end
+        file.seek(start)
+        tail = file.read(end - start)
+        if _is_torn(tail):
+            file.truncate(start)
+            warnings.warn(f"{self.path}: removed the last line, which was incomplete ({len(tail)} bytes)", stacklevel=4)
+            return start
+        self._parse_tail(tail)
+        file.write(b"\n")
+        return end + 1
+
+    def _check_beginning(self, data: bytes) -> None:
+        beginning = data[: len(BEGINNING)]
+        if not BEGINNING.startswith(beginning):
+            raise StoreError(f"{self.path} is not a file of runs, and it is unchanged: choose another file")
+
+    def _parse_tail(self, tail: bytes) -> Record:
+        try:
+            return _parse(tail)
+        except ValueError as error:
+            raise StoreError(f"{self.path}, the last line is not a record of a run: {error}") from error
+
+
+def _parse(line: bytes) -> Record:
+    """The record in a line. Raises ValueError with one line of text."""
+    try:
+        fields = json.loads(line.decode())
+        if not isinstance(fields, dict):
+            raise ValueError("it is not an object with fields")
+        return Record.from_json(fields)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is not UTF-8") from error
+    except KeyError as error:
+        raise ValueError(f"the field {error} is missing") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"a field has the wrong type: {error}") from error
+
+
+def _is_torn(tail: bytes) -> bool:
+    """Whether the last line was cut off: what is left of a record is not JSON."""
+    try:
+        json.loads(tail.decode())
+    except RecursionError:
+        return False
+    except ValueError as error:
+        return "integer string conversion" not in str(error)  # a complete number, but too long
+    return False
 
 
 def _end_of_lines(file: FileIO, step: int = 65536) -> int:
@@ -178,7 +176,3 @@ def _end_of_lines(file: FileIO, step: int = 65536) -> int:
             return start + last + 1
         place = start
     return 0
-
-
-def _short(x: float, digits: int) -> float | None:
-    return float(f"{x:.{digits}g}") if math.isfinite(x) else None
