@@ -111,6 +111,8 @@ def test_the_page_escapes_text_and_needs_no_other_file(command: Call, trained: P
         ("a B-X\n", "a B-X\n", ("--encoder", "/no/such/folder"), "--encoder /no/such/folder cannot be loaded"),
         ("a B-X\n", "a B-X\n", ("--tag-column", 3), "column 3 (--tag-column) is missing"),
         ("a B-X\n", "a B-X\n", ("--resume", "--overwrite"), "exclude each other"),
+        ("a B-X\n", "a B-X\n", ("--epochs", 0), "--epochs must be positive, got 0"),
+        ("a B-X\n", "a B-X\n", ("--batch", 0), "--batch must be positive, got 0"),
     ],
 )
 def test_wrong_input_is_one_line(

@@ -66,7 +66,7 @@ def tag_train(
         scheme: Tagging scheme; by default it is detected. none: plain labels, one per word.
         word_column: Column of the word, from 1; -1 is the last one.
         tag_column: Column of the tag, from 1; -1 is the last one.
-        epochs: Number of epochs; by default about 4,000 steps, between 15 and 100 epochs; with an encoder 5 epochs.
+        epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs.
         learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0002.
         batch: Sentences per step.
         seed: Seed of the initial values, the order of sentences, and the default validation part.
@@ -83,13 +83,14 @@ def tag_train(
     torch.manual_seed(seed)
     if encoder is None:
         tagger = Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in parts[0]]), len(tags.labels)))
-        number = epochs or default_epochs(len(parts[0]), batch)
-        settings = Settings(number, learning_rate or 2e-3, batch, seed=seed)
+        number = default_epochs(len(parts[0]), batch) if epochs is None else epochs
+        settings = Settings(number, 2e-3 if learning_rate is None else learning_rate, batch, seed=seed)
     else:
         from ..tagger import encoder as pretrained
 
         tagger = pretrained.make(tags, encoder)
-        settings = Settings(epochs or 5, learning_rate or 2e-4, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
+        number, highest = 5 if epochs is None else epochs, 2e-4 if learning_rate is None else learning_rate
+        settings = Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
     tagger.to(device)
     if not as_json:
         found = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation, {len(tags.labels)} tags"

@@ -41,6 +41,11 @@ class Settings:
     clip: float = 5.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "learning_rate", "batch"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -50,13 +55,13 @@ class Epoch:
     seconds: float
 
 
-def default_epochs(sentences: int, batch: int, steps: int = 4000, least: int = 15, most: int = 100) -> int:
+def default_epochs(sentences: int, batch: int, steps: int = 2500, least: int = 10, most: int = 100) -> int:
     """The number of epochs that gives about this many steps.
 
     >>> default_epochs(8936, 32), default_epochs(200, 32)
-    (15, 100)
+    (10, 100)
     """
-    return min(max(math.ceil(steps / math.ceil(sentences / batch)), least), most)
+    return min(max(math.ceil(steps / math.ceil(sentences / max(batch, 1))), least), most)
 
 
 def fit(
@@ -76,7 +81,8 @@ def fit(
     and the loss.
     """
     optimizer = torch.optim.AdamW(tagger.parameters(), settings.learning_rate, weight_decay=settings.decay)
-    key = {**asdict(settings), "data": digest(train, valid)}
+    shapes = {name: tuple(x.shape) for name, x in tagger.state_dict().items()}
+    key = {**asdict(settings), "data": digest(train, valid), "model": digest(tagger.tags, shapes)}
     history = _resumed(tagger, optimizer, key, folder) if resume else []
     about: dict[str, Any] = {"settings": key, "sentences": [len(train), len(valid)], "finished": False}
     for number in range(len(history), settings.epochs):
@@ -87,7 +93,7 @@ def fit(
         found = [one.tags for one in tagger.tag([x.words for x in valid], probabilities=False)]
         f1 = evaluate(tagger.tags, valid, found).overall.f1
         ratio = tagger.balance([x.words for x in valid[:RATIO_SENTENCES]])
-        best = not history or f1 > max(epoch.f1 for epoch in history)
+        best = f1 >= max([epoch.f1 for epoch in history], default=0)
         history.append(Epoch(loss, f1, ratio, time.monotonic() - began))
         if best:
             save(tagger, folder, about | {"epoch": number + 1, "valid_f1": f1})
@@ -144,8 +150,8 @@ def shuffled(sentences: Sequence[Sentence], size: int) -> list[list[Sentence]]:
     return [batches[i] for i in torch.randperm(len(batches)).tolist()]
 
 
-def digest(*parts: Sequence[Sentence]) -> str:
-    return hashlib.sha256(repr([[tuple(x) for x in part] for part in parts]).encode()).hexdigest()[:16]
+def digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _write(
@@ -183,7 +189,9 @@ def _resumed(tagger: Tagger, optimizer: torch.optim.Optimizer, key: dict[str, An
 def _check_settings(stored: dict[str, Any], key: dict[str, Any], folder: Path) -> None:
     changed = [name for name in key if stored.get(name) != key[name]]
     if changed:
-        what = ", ".join("the data" if name == "data" else f"{name} {stored.get(name)}" for name in changed)
+        what = ", ".join(
+            f"the {name}" if name in ("data", "model") else f"{name} {stored.get(name)}" for name in changed
+        )
         raise DataError(f"{folder} was trained with other settings ({what}): repeat them, or choose another --out")
 
 
