@@ -11,30 +11,35 @@ from .model import CRFForTokenClassification
 
 
 class BalanceCallback(TrainerCallback):
-    """Adds `eval_crf_balance` to the metrics of each evaluation, and warns once if one part dominates.
+    """Adds `eval_crf_balance` to the metrics of each evaluation, and warns once if one part has no influence.
 
-    The ratio is measured on the first batch of the evaluation data. `verdicts` has what `scaling.verdict` said.
+    The ratio is measured on the first batch of the evaluation data. Before the first step of training it is logged but
+    not judged.
 
     Args:
         trainer: logs the ratio, so that trackers such as TensorBoard receive it:
             `trainer.add_callback(BalanceCallback(trainer))`. None adds it to the metrics and to the log history only.
+
+    >>> BalanceCallback().ratios
+    []
     """
 
     def __init__(self, trainer: Trainer | None = None) -> None:
         self.trainer = trainer
         self.ratios: list[float] = []
+        """One per evaluation since training started."""
         self.warned = False
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         ratio = measure(kwargs["model"], next(iter(kwargs["eval_dataloader"])))
-        self.ratios.append(ratio)
-        logs = {"eval_crf_balance": ratio}
-        kwargs.get("metrics", {}).update(logs)
+        kwargs["metrics"]["eval_crf_balance"] = ratio
         if self.trainer is not None:
-            self.trainer.log(dict(logs))
+            self.trainer.log({"eval_crf_balance": ratio})
         else:
-            state.log_history.append({**logs, "epoch": state.epoch, "step": state.global_step})
-        self._warn()
+            state.log_history.append({"eval_crf_balance": ratio, "epoch": state.epoch, "step": state.global_step})
+        if state.global_step > 0:
+            self.ratios.append(ratio)
+            self._warn()
 
     def _warn(self) -> None:
         found = verdict(self.ratios)
