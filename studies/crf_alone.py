@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from equipoise import scaling
 from equipoise.lab.demo import svg
 from equipoise.lab.demo.crf_alone import METHODS, RATES, Case, Method, shares
-from equipoise.scaling.method import divide
+from equipoise.scaling.broadcasting import divide
 
 SEEDS = 3
 SGD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)

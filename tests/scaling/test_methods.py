@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from equipoise import ChainCRF, chain, objectives, scaling
+from equipoise.scaling.broadcasting import multiply
 from equipoise.scaling.learned import PAIRWISE_START
-from equipoise.scaling.method import multiply
 
 Formula = Callable[[float, float], tuple[float, float, float]]
 

@@ -15,7 +15,7 @@ from ..constraints import Constraints
 from ..masking import Kept
 from ..objectives import RULES, Objective
 from ..scaling import Fixed, Scaling
-from ..scaling.method import leading
+from ..scaling.broadcasting import leading
 from . import scanning
 from .potentials import ChainPotentials, Potentials
 from .reduction import check_reduction, reduce

@@ -17,7 +17,8 @@ from ..energies import ChainEnergy, factors, scaled
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Scaling
-from ..scaling.method import checked, empty_like
+from ..scaling.method import empty_like
+from ..scaling.norms import checked
 from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
 

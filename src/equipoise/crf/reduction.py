@@ -15,7 +15,7 @@ from .. import objectives
 from ..masking import Kept
 from ..objectives import Objective
 from ..scaling import mean_penalty
-from ..scaling.method import leading
+from ..scaling.broadcasting import leading
 
 REDUCTIONS = ("mean", "sum", "none", "token_mean")
 MEANS = (objectives.marginal, objectives.mean_field, objectives.unary)

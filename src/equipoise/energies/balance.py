@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..scaling import Norms, Scaling, State
-from ..scaling.method import scale_gradient, with_gradients
+from ..scaling.gradients import scale_gradient, with_gradients
 from .energy import Energy, Pairwise
 
 Gradients = tuple[Tensor | None, Tensor | None]

@@ -4,7 +4,8 @@ from torch import Tensor
 
 from .. import objectives, scaling
 from ..objectives import RULES, Objective
-from ..scaling.method import leading, once
+from ..scaling.broadcasting import leading
+from ..scaling.norms import once
 from .energy import Pairwise
 
 

@@ -19,7 +19,8 @@ from ..gaussian.problem import Problem
 from ..gaussian.solution import Solution
 from ..objectives import Objective
 from ..scaling import Norms, mean_abs, multiply
-from ..scaling.method import leading, once
+from ..scaling.broadcasting import leading
+from ..scaling.norms import once
 from .energy import Pairwise
 from .size import PixelGrid, Size
 

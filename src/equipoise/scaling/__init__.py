@@ -1,11 +1,12 @@
 """How unary and pairwise scores are put in balance (§5): one file per method."""
 
 from .balance import Verdict, verdict
+from .broadcasting import apply, multiply
 from .equivalence import absorb
 from .fixed import Fixed
 from .learned import Learned
-from .method import Norms, Scaling, State, apply, mean_penalty, multiply
-from .norms import mean_abs, measure, ratio
+from .method import Scaling, State, mean_penalty
+from .norms import Norms, mean_abs, measure, ratio
 from .offline import Offline
 from .online import Online
 from .regularized import Regularized

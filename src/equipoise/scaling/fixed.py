@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .method import Norms, Scaling, positive
+from .method import Scaling, positive
+from .norms import Norms
 
 
 class State(NamedTuple):

@@ -2,7 +2,7 @@
 
     U -> e^u U / s,      W -> e^w W / ||W||
 
-There is nothing to choose, and any learning rate serves. Four choices make it so.
+There is nothing to choose, and any learning rate serves. Five choices make it so.
 
     s       is a running average of ||U|| over about the last 1,000 training examples. Dividing each example by its own
             size, as offline scaling does, would discard how certain the net is of one example relative to others.
@@ -25,7 +25,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .method import Norms, Scaling, divide, positive
+from .broadcasting import divide
+from .method import Scaling, positive
+from .norms import Norms
 from .pace import Paced, moved, pace
 
 PAIRWISE_START = 0.1

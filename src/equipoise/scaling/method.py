@@ -7,17 +7,16 @@ knows nothing of chains or images: it works on any energy that can measure its u
 also have a state that training measures or moves, see `learn`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..native.values import readable, transformed
-from .norms import measure
-
-Norms = Callable[[], tuple[Tensor, Tensor]]
-"""Computes ||U|| and ||W||, one number per example each. Methods that do not need the sizes never call it."""
+from ..native.values import transformed
+from .broadcasting import apply
+from .gradients import scale_gradient, with_gradients
+from .norms import Norms, checked, measure, once
 
 State = Any
 """A named tuple of tensors, each a number or one number per replica, (E,). Every method has its own."""
@@ -153,104 +152,9 @@ class Scaling(nn.Module):
         return checked(norms) if self.needs_sizes else norms
 
 
-def once(norms: Norms) -> Norms:
-    """The same norms, measured at most once."""
-    found: list[tuple[Tensor, Tensor]] = []
-
-    def measured() -> tuple[Tensor, Tensor]:
-        if not found:
-            found.append(norms())
-        return found[0]
-
-    return measured
-
-
-class _ScaleGradient(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, factor: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (factor,) = ctx.saved_tensors
-        return leading(factor.to(gradient.dtype), gradient.ndim) * gradient, None
-
-
-def scale_gradient(x: Tensor, factor: Tensor | None) -> Tensor:
-    """x, with its gradient multiplied by the factor, whose dimensions are the first ones of x; None for 1.
-
-    The derivative of x / ||x|| is proportional to 1 / ||x||. For a small x it would exceed all other gradients:
-    clipping would act on it alone, and SGD would overshoot. Multiplied by ||x|| it is as large as for an x of size 1.
-
-    >>> x = torch.tensor([0.01, 0.03], requires_grad=True)
-    >>> scale_gradient(x, x.abs().mean()).sum().backward()
-    >>> x.grad
-    tensor([0.0200, 0.0200])
-    """
-    if factor is None or not x.requires_grad:
-        return x
-    found: Tensor = _ScaleGradient.apply(x, factor.detach())
-    return found
-
-
-def with_gradients(norms: Norms, u: Tensor | None, w: Tensor | None) -> Norms:
-    """The same norms, with their gradients multiplied by these factors; None for 1."""
-    if u is None and w is None:
-        return norms
-
-    def measured() -> tuple[Tensor, Tensor]:
-        size_u, size_w = norms()
-        return scale_gradient(size_u, u), scale_gradient(size_w, w)
-
-    return once(measured)
-
-
 def mean_penalty(each: Tensor) -> Tensor:
     """The mean over examples, 0 where there is none."""
     return each.sum() / max(each.numel(), 1)
-
-
-def apply(a: Tensor, b: Tensor, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-    """a U and b W. Where all examples share one matrix and b has one factor per example, so has the result."""
-    if b.ndim and pairwise.ndim < unary.ndim:
-        pairwise = pairwise[(None,) * (unary.ndim - pairwise.ndim)]
-    return multiply(a, unary), multiply(b, pairwise)
-
-
-def multiply(factor: Tensor, x: Tensor) -> Tensor:
-    """factor * x, where the dimensions of the factor are the first ones of x.
-
-    >>> multiply(torch.tensor([1.0, 10.0]), torch.ones(2, 3))
-    tensor([[ 1.,  1.,  1.],
-            [10., 10., 10.]])
-    """
-    if factor.ndim > x.ndim:
-        raise ValueError(f"a factor of shape {tuple(factor.shape)} does not fit scores of shape {tuple(x.shape)}")
-    factor = leading(factor, x.ndim)
-    if not factor.requires_grad:
-        return factor * x
-    # -inf forbids a label, and padding may be NaN: both stay, and 0 * -inf must not reach the gradient of the factor.
-    infinite = ~x.isfinite()
-    return torch.where(infinite, x.detach(), factor * x.masked_fill(infinite, 0))
-
-
-def leading(x: Tensor, ndim: int) -> Tensor:
-    """x with dimensions of size 1 appended until there are `ndim`, so that it broadcasts over what follows."""
-    return x[(..., *(None,) * (ndim - x.ndim))]
-
-
-def divide(factor: Tensor, norm: Tensor) -> Tensor:
-    """factor / norm, where the dimensions of the factor are the first ones of norm; factor where the norm is 0.
-
-    Scores that are all 0 stay 0, and have a finite gradient.
-    """
-    return leading(factor, max(norm.ndim, factor.ndim)) / torch.where(norm > 0, norm, 1)
 
 
 def positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:
@@ -270,23 +174,3 @@ def positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:
 def empty_like(value: Tensor) -> Tensor:
     """An uninitialised tensor for this value: on the default device, or on the value's if that is not the CPU."""
     return torch.empty(value.shape, dtype=value.dtype, device=None if value.is_cpu else value.device)
-
-
-def checked(norms: Norms) -> Norms:
-    """The same norms; an error if all scores of a part are 0, where values can be read."""
-
-    def measured() -> tuple[Tensor, Tensor]:
-        u, w = norms()
-        _check("unary", u)
-        _check("pairwise", w)
-        return u, w
-
-    return measured
-
-
-def _check(name: str, norm: Tensor) -> None:
-    if readable(norm) and norm.numel() > 0 and float(norm.detach().min()) == 0:
-        raise ValueError(
-            f"{name} scores are all 0 in at least one example, so they cannot be divided by their size; initialise "
-            f"them with small random values (ChainCRF does: normal, standard deviation 0.1)"
-        )

@@ -3,8 +3,15 @@
 Positions beyond the length do not count, nor do entries of -inf, which forbid a label and do not score it.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+from ..native.values import readable
+
+Norms = Callable[[], tuple[Tensor, Tensor]]
+"""Computes ||U|| and ||W||, one number per example each. Methods that do not need the sizes never call it."""
 
 
 def mean_abs(x: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -33,3 +40,35 @@ def ratio(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Ten
     tensor(4.)
     """
     return (mean_abs(unary, lengths) / mean_abs(pairwise)).mean()
+
+
+def once(norms: Norms) -> Norms:
+    """The same norms, measured at most once."""
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def measured() -> tuple[Tensor, Tensor]:
+        if not found:
+            found.append(norms())
+        return found[0]
+
+    return measured
+
+
+def checked(norms: Norms) -> Norms:
+    """The same norms; an error if all scores of a part are 0, where values can be read."""
+
+    def measured() -> tuple[Tensor, Tensor]:
+        u, w = norms()
+        _check("unary", u)
+        _check("pairwise", w)
+        return u, w
+
+    return measured
+
+
+def _check(name: str, norm: Tensor) -> None:
+    if readable(norm) and norm.numel() > 0 and float(norm.detach().min()) == 0:
+        raise ValueError(
+            f"{name} scores are all 0 in at least one example, so they cannot be divided by their size; initialise "
+            f"them with small random values (ChainCRF does: normal, standard deviation 0.1)"
+        )

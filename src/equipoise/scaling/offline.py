@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .method import Norms, Scaling, divide, positive
+from .broadcasting import divide
+from .method import Scaling, positive
+from .norms import Norms
 
 
 class State(NamedTuple):

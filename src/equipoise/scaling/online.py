@@ -12,8 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .broadcasting import leading
 from .fixed import State, factors
-from .method import Scaling, leading, positive
+from .method import Scaling, positive
 
 GRID = tuple(2.0**t for t in range(-8, 9))
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ... import ChainCRF, scaling
+from ... import scaling
 from ...compat import torchcrf
+from ...crf import ChainCRF
 from .measurements import Measurements
 from .peers import Call
 from .timing import Times, measure_warm

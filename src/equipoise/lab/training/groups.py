@@ -10,7 +10,8 @@ from torch import Tensor
 from ...energies import Factors, factors_of, gradient_factors
 from ...energies.energy import Energy, Pairwise
 from ...scaling import Norms, Scaling, State
-from ...scaling.method import leading, with_gradients
+from ...scaling.broadcasting import leading
+from ...scaling.gradients import with_gradients
 from ..recipe import Recipe
 from ..schemes import SCHEMES
 from ..tasks import Batch, Parameters

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...scaling.method import leading
+from ...scaling.broadcasting import leading
 from . import fused_adam
 
 State = dict[str, Tensor]

@@ -16,7 +16,7 @@ from torch import Tensor
 from ... import scaling
 from ...energies import Factors, scaled
 from ...energies.energy import Pairwise
-from ...scaling.method import leading
+from ...scaling.broadcasting import leading
 from ..tasks import Batch, Parameters, Split, Task
 from ..tasks.task import at_once
 from .groups import ALPHA, Scored, groups
