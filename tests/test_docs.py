@@ -50,8 +50,13 @@ def run(page: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
 def test_the_code_of_a_page_runs_from_top_to_bottom(
-    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if any("from transformers import" in block for block in blocks(page)):
+        pytest.importorskip("accelerate")
+        tiny_encoder = pytest.importorskip("tiny_encoder")
+        tiny_encoder.save(tmp_path / "bert-base-cased")  # found by this name, instead of the pretrained encoder
+        monkeypatch.chdir(tmp_path)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
