@@ -31,7 +31,7 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Json = Annotated[bool, tyro.conf.arg(name="json"), tyro.conf.FlagCreatePairsOff]
 Model = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 Source = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-Scheme = Literal["IOB2", "IOB1", "BIOES", "BILOU", "BMES", "none"]
+Scheme = Literal["auto", "IOB2", "IOB1", "BIOES", "BILOU", "BMES", "none"]
 COLUMN_SUFFIXES = (".conll", ".bio", ".iob", ".iob2", ".tsv")
 
 
@@ -43,7 +43,7 @@ def tag_train(
     test: Path | None = None,
     encoder: str | None = None,
     out: Path,
-    scheme: Scheme | None = None,
+    scheme: Scheme = "auto",
     word_column: int = 1,
     tag_column: int = -1,
     epochs: int | None = None,
@@ -63,7 +63,7 @@ def tag_train(
         test: File to score at the end; by default the validation sentences are scored.
         encoder: Pretrained encoder: a folder or a name on the Hugging Face hub. By default a BiLSTM is trained.
         out: Folder for the model.
-        scheme: Tagging scheme; by default it is detected. none: plain labels, one per word.
+        scheme: Tagging scheme. auto: it is detected. none: plain labels, one per word.
         word_column: Column of the word, from 1; -1 is the last one.
         tag_column: Column of the tag, from 1; -1 is the last one.
         epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs.
@@ -78,7 +78,7 @@ def tag_train(
     check_device(device)
     _check_folder(out, resume, overwrite)
     parts = _read_parts(train, valid, test, word_column, tag_column, seed)
-    tags = infer(parts[0], scheme, train)
+    tags = infer(parts[0], None if scheme == "auto" else scheme, train)
     _warn_about(tags, parts, (train, valid or train, test))
     torch.manual_seed(seed)
     if encoder is None:
