@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from transformers import AutoModelForTokenClassification, AutoTokenizer, Trainer, TrainingArguments
+from transformers import AutoModelForTokenClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
 from equipoise.integrations.transformers import (
     CRFForTokenClassification,
@@ -81,8 +81,10 @@ def test_a_crf_is_better_than_softmax_after_one_epoch_on_1000_sentences(tmp_path
     id2label = dict(enumerate(names))
     label2id = {name: index for index, name in id2label.items()}
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    set_seed(0)
     crf = CRFForTokenClassification.from_encoder(folder, id2label)
     with_crf = f1(crf, tokenizer, data, tmp_path)
+    set_seed(0)
     softmax = AutoModelForTokenClassification.from_pretrained(folder, id2label=id2label, label2id=label2id)
     with_softmax = f1(softmax, tokenizer, data, tmp_path)
     assert with_crf > with_softmax + 0.02

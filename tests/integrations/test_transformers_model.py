@@ -143,6 +143,16 @@ def test_an_old_checkpoint_without_scaling_keeps_the_rest(tmp_path: Path) -> Non
     assert float(again.crf.scaling.examples) == 0
 
 
+def test_the_vocabulary_can_grow(tmp_path: Path) -> None:
+    made = model()
+    made.resize_token_embeddings(130)
+    assert made.get_input_embeddings() is made.backbone.embeddings.word_embeddings
+    made.save_pretrained(tmp_path)
+    again = CRFForTokenClassification.from_pretrained(tmp_path)
+    assert len(again.get_input_embeddings().weight) == 130
+    assert equal(made, again)
+
+
 def test_bfloat16_weights_leave_the_crf_in_float32(tmp_path: Path) -> None:
     model().save_pretrained(tmp_path)
     half = CRFForTokenClassification.from_pretrained(tmp_path, dtype=torch.bfloat16)

@@ -69,6 +69,13 @@ def test_without_preprocessing_of_logits_the_metrics_are_the_same(tmp_path: Path
     assert log_p.shape == (*labels.shape, 5)
 
 
+def test_prediction_without_labels_uses_the_word_mask(tmp_path: Path) -> None:
+    run = trainer(model(tmp_path), arguments(tmp_path))
+    unlabelled = [{name: value for name, value in x.items() if name != "labels"} for x in examples(8)]
+    expected = run.predict(examples(8)).predictions
+    assert np.array_equal(run.predict(unlabelled).predictions, expected)
+
+
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     set_seed(0)
     whole = trainer(model(tmp_path), arguments(tmp_path / "run", max_steps=6, save_steps=3))

@@ -33,7 +33,7 @@ class CRFConfig(PreTrainedConfig):
         id2label: the names of the labels by index.
         scheme: "BIO", "IOB1", "BIOES", "BILOU" or "BMES"; None for labels without a scheme, such as parts of speech.
         constrained: whether transitions that the scheme forbids are impossible.
-        objective: "likelihood", "marginal", "margin", "mean_field" or "unary".
+        objective: "likelihood", "marginal" or "margin"; "mean_field" if `constrained` is False.
         scaling: the scaling method as a dictionary, {"name": "Offline", "alpha": 2.0}.
         boundaries: also learn a score for each label in the first and in the last position.
         on_invalid: what to do with gold labels that the scheme forbids: "raise", "warn" or "repair".
@@ -76,9 +76,9 @@ class CRFConfig(PreTrainedConfig):
     def hidden_size(self) -> int:
         return self.encoder_config.hidden_size  # type: ignore[union-attr]
 
-    @property
-    def vocab_size(self) -> int:
-        return self.encoder_config.vocab_size  # type: ignore[union-attr]
+    def get_text_config(self, *args: Any, **kwargs: Any) -> PreTrainedConfig:
+        """The encoder's configuration: transformers reads and sets the size of the vocabulary there."""
+        return self.encoder_config  # type: ignore[return-value]
 
     def make_crf(self) -> ChainCRF:
         """The CRF layer of this configuration, with initial values."""

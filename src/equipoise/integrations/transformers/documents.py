@@ -35,6 +35,18 @@ def predict_document(
         stride: how many tokens two windows share; a quarter of the window by default.
         max_length: the size of a window in tokens, with special tokens; that of the tokenizer by default.
         batch_size: how many windows the encoder reads at a time.
+
+    >>> from tokenizers import Tokenizer, models, pre_tokenizers
+    >>> from transformers import BertConfig, PreTrainedTokenizerFast
+    >>> from equipoise.integrations.transformers import CRFConfig
+    >>> known = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "to": 2, "go": 3}, unk_token="[UNK]"))
+    >>> known.pre_tokenizer = pre_tokenizers.Whitespace()
+    >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=known, pad_token="[PAD]", unk_token="[UNK]")
+    >>> encoder = BertConfig(vocab_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    >>> config = CRFConfig(encoder_config=encoder, id2label={0: "O", 1: "B-X", 2: "I-X"})
+    >>> model = CRFForTokenClassification(config).eval()
+    >>> len(predict_document(model, tokenizer, ["to", "go"] * 1000, max_length=64))
+    2000
     """
     if not words:
         return []

@@ -18,7 +18,12 @@ from ...labels import Span, to_spans
 
 
 def preprocess_logits_for_metrics(logits: tuple[Tensor, ...] | Tensor, labels: Tensor) -> Tensor:
-    """For the Trainer's argument of the same name: keep the decoded labels, (B, L), and drop the log-marginals."""
+    """For the Trainer's argument of the same name: keep the decoded labels, (B, L), and drop the log-marginals.
+
+    >>> import torch
+    >>> preprocess_logits_for_metrics((torch.zeros(1, 2, 3), torch.tensor([[2, 1]])), torch.tensor([[2, 0]]))
+    tensor([[2, 1]])
+    """
     return logits.argmax(-1) if isinstance(logits, Tensor) else logits[1]
 
 

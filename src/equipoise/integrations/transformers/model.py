@@ -3,21 +3,20 @@
 U = head(dropout(encoder(tokens))) at the first token of each word,    loss = -log P(Y | U, W) / number of words
 """
 
-import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput, can_return_tuple
-from transformers.utils.hub import cached_file
 
 from ...chain.problem import IGNORE
 from ...crf import ChainCRF
 from ...scaling import Scaling
 from .configuration import CRFConfig, describe
+from .encoders import dropout_of, hidden_states_only, special_token_ids, tokenizer_beside
 
 
 @dataclass
@@ -60,7 +59,9 @@ class CRFForTokenClassification(PreTrainedModel):
     def __init__(self, config: CRFConfig, backbone: PreTrainedModel | None = None) -> None:
         super().__init__(config)
         self.num_labels = len(config.labels)
-        self.backbone = _encoder(AutoModel.from_config(config.encoder_config) if backbone is None else backbone)
+        self.backbone = hidden_states_only(
+            AutoModel.from_config(config.encoder_config) if backbone is None else backbone
+        )
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.crf = config.make_crf()
@@ -96,6 +97,18 @@ class CRFForTokenClassification(PreTrainedModel):
             dropout: before the head; None takes that of the encoder's configuration.
             tokenizer: tells the special tokens; None loads the one beside the encoder, if there is one.
             kwargs: for `AutoModel.from_pretrained`.
+
+        >>> import tempfile
+        >>> from transformers import BertConfig, BertModel
+        >>> small = BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     BertModel(small).save_pretrained(folder)
+        ...     model = CRFForTokenClassification.from_encoder(folder, ["O", "B-X", "I-X"])
+        >>> model.crf  # doctest: +ELLIPSIS
+        ChainCRF(
+          3, objective=likelihood, boundaries=True, constrained=True
+          (scaling): Learned(alpha=...)
+        )
         """
         backbone = AutoModel.from_pretrained(encoder, **kwargs)
         own = backbone.config
@@ -109,8 +122,8 @@ class CRFForTokenClassification(PreTrainedModel):
             scaling=describe(scaling),
             boundaries=boundaries,
             on_invalid=on_invalid,
-            classifier_dropout=_dropout(own) if dropout is None else dropout,
-            special_token_ids=_special_ids(tokenizer or _tokenizer(encoder), own),
+            classifier_dropout=dropout_of(own) if dropout is None else dropout,
+            special_token_ids=special_token_ids(tokenizer or tokenizer_beside(encoder), own),
             attn_implementation=own._attn_implementation,  # type: ignore[call-arg]
         )
         model = cls(config, backbone)
@@ -176,7 +189,7 @@ class CRFForTokenClassification(PreTrainedModel):
 
     @torch.no_grad()
     def balance(self, word_mask: Tensor | None = None, labels: Tensor | None = None, **inputs: Any) -> Tensor:
-        """||U|| / ||W|| on a batch, as `ChainCRF.balance`. Arguments are those of `forward`."""
+        """||U|| / ||W|| on a batch, a scalar, as `ChainCRF.balance`. Arguments are those of `forward`."""
         unary = self.unary(**inputs)
         mask = self.chain_mask(
             unary.shape[:2], inputs.get("input_ids"), inputs.get("attention_mask"), word_mask, labels
@@ -226,36 +239,3 @@ def repeat_at_other_tokens(log_p: Tensor, mask: Tensor) -> Tensor:
     source = torch.where(latest < 0, first, latest)[..., None].expand(log_p.shape)
     uniform = torch.full_like(log_p, 1 / log_p.shape[-1]).log()
     return torch.where(mask.any(-1)[..., None, None], log_p.gather(-2, source), uniform)
-
-
-def _encoder(model: PreTrainedModel) -> PreTrainedModel:
-    """The part that returns hidden states. A pooler is removed: the loss would not depend on its parameters."""
-    if model.config.is_encoder_decoder and hasattr(model, "get_encoder"):
-        model = model.get_encoder()
-    optional = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
-    if optional and getattr(model, "pooler", None) is not None:
-        model.pooler = None  # type: ignore[assignment]
-    return model
-
-
-def _dropout(config: Any) -> float:
-    """The dropout of the token classification models of transformers."""
-    names = ("classifier_dropout", "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate")
-    found = (getattr(config, name, None) for name in names)
-    return float(next((x for x in found if x is not None), 0.1))
-
-
-def _tokenizer(encoder: str) -> PreTrainedTokenizerBase | None:
-    """The tokenizer beside an encoder, None if there is none."""
-    files = ("tokenizer_config.json", "tokenizer.json")
-    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    if all(cached_file(encoder, name, **missing) is None for name in files):
-        return None  # AutoTokenizer would make one without a vocabulary
-    return AutoTokenizer.from_pretrained(encoder)
-
-
-def _special_ids(tokenizer: PreTrainedTokenizerBase | None, config: Any) -> list[int]:
-    """The tokens that a tokenizer adds around and between texts. The token of unknown words is not one of them."""
-    names = [f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "pad")]
-    found = [getattr(config if tokenizer is None else tokenizer, name, None) for name in names]
-    return sorted({x for x in found if isinstance(x, int)})

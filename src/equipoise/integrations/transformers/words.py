@@ -29,7 +29,8 @@ def tokenize_words(
         tokenizer: a fast tokenizer.
         words: one sentence or a list of sentences.
         labels: one index per word, in the same form.
-        kwargs: for the tokenizer, for example `truncation=True`.
+        kwargs: for the tokenizer, for example `truncation=True`. With `return_tensors="pt"`, and `padding=True` for
+            several sentences, the result is a batch for the model.
 
     >>> from tokenizers import Tokenizer, models, pre_tokenizers
     >>> from transformers import PreTrainedTokenizerFast
@@ -39,12 +40,15 @@ def tokenize_words(
     >>> found = tokenize_words(tokenizer, ["a", "ct"], [5, 7])
     >>> found["input_ids"], found["word_mask"], found["labels"]
     ([1, 2, 3], [1, 1, 0], [5, 7, -100])
+    >>> tokenize_words(tokenizer, ["a", "ct"], return_tensors="pt")["word_mask"]
+    tensor([[1, 1, 0]])
     """
     one = len(words) > 0 and isinstance(words[0], str)
     sentences: list[Any] = [words] if one else list(words)
     gold: list[Any] | None = None if labels is None else ([labels] if one else list(labels))
     if gold is not None and [len(x) for x in gold] != [len(x) for x in sentences]:
         raise ValueError("labels must have one index per word of each sentence")
+    kind = kwargs.pop("return_tensors", None)
     found = tokenizer([list(x) for x in sentences], is_split_into_words=True, **kwargs)
     source = found.get("overflow_to_sample_mapping", range(len(found["input_ids"])))
     starts = [first_tokens(found.word_ids(i)) for i in range(len(source))]
@@ -52,6 +56,8 @@ def tokenize_words(
     if gold is not None:
         pairs = zip(source, starts, strict=True)
         found["labels"] = [[IGNORE if word is None else gold[i][word] for word in x] for i, x in pairs]
+    if kind is not None:
+        return found.convert_to_tensors(kind)
     if one and "overflow_to_sample_mapping" not in found:
         return BatchEncoding({name: value[0] for name, value in found.items()}, found.encodings[0])
     return found
@@ -68,7 +74,10 @@ def first_tokens(word_ids: Sequence[int | None]) -> list[int | None]:
 
 
 class DataCollatorForWords(DataCollatorForTokenClassification):
-    """`DataCollatorForTokenClassification` that also pads `word_mask`, with 0."""
+    """`DataCollatorForTokenClassification` that also pads `word_mask`, with False: (B, L), boolean.
+
+    Features are what `tokenize_words` returns for one sentence, with or without labels.
+    """
 
     def torch_call(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         if "word_mask" not in features[0]:
