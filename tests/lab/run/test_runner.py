@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
+from equipoise.lab.run import portions, runner
 from equipoise.lab.run.local import Local
 from equipoise.lab.run.ray import Cluster
 from equipoise.lab.run.store import Store
@@ -61,15 +61,15 @@ def test_portions_hold_every_recipe_once() -> None:
     rates = (3e-3, 3e-2, 1e-3)
     recipes = [Recipe("ocr", scheme="stage", objective=name, learning_rates=rates) for name in ("marginal", "margin")]
     recipes += [Recipe("ocr", seed=seed, optimizer=name) for seed in range(7) for name in ("adam", "sgd")]
-    found = runner.portions(recipes, workers=2, stack_size=3)
+    found = portions.portions(recipes, workers=2, stack_size=3)
     assert sorted(recipe.key for portion in found for recipe in portion) == sorted(recipe.key for recipe in recipes)
 
 
 def test_recipes_that_share_a_stack_stay_together_if_there_are_enough_portions() -> None:
     nets = [Recipe("ocr", net=net, seed=seed) for net in ("default", "sigmoid", "layernorm") for seed in range(4)]
-    assert [len(portion) for portion in runner.portions(nets, workers=1, stack_size=8)] == [4, 4, 4]
-    assert [len(portion) for portion in runner.portions(nets, workers=3, stack_size=8)] == [2] * 6
-    assert [len(portion) for portion in runner.portions(nets, workers=1, stack_size=3)] == [3, 1] * 3
+    assert [len(portion) for portion in portions.portions(nets, workers=1, stack_size=8)] == [4, 4, 4]
+    assert [len(portion) for portion in portions.portions(nets, workers=3, stack_size=8)] == [2] * 6
+    assert [len(portion) for portion in portions.portions(nets, workers=1, stack_size=3)] == [3, 1] * 3
 
 
 def test_at_least_one_worker_is_required() -> None:

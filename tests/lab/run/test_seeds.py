@@ -10,7 +10,7 @@ from lab.training.tiny import Tiny
 from equipoise.lab import tasks
 from equipoise.lab.plan import finetuning
 from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
+from equipoise.lab.run import portions, runner
 from equipoise.lab.run.store import Store
 from equipoise.lab.training import train
 from equipoise.lab.training.phases import stack_groups
@@ -36,7 +36,7 @@ def varying(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def one_seed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "TOGETHER", 3)
+    monkeypatch.setattr(portions, "TOGETHER", 3)
 
 
 @pytest.mark.usefixtures("one_seed_at_a_time")
@@ -62,7 +62,7 @@ def test_a_stopped_sweep_loses_only_the_current_seed_and_continues(tmp_path: Pat
 
 def test_a_stack_of_the_learning_rates_has_one_seed() -> None:
     recipes = finetuning.rates("tagging-wnut17").recipes
-    found = runner.by_seeds(recipes)
+    found = portions.by_seeds(recipes)
     assert [{recipe.seed for recipe in some} for some in found] == [{seed} for seed in range(8)]
     for some in found:
         (stack,) = stack_groups(some, 0)
@@ -73,7 +73,7 @@ def test_a_stack_of_the_learning_rates_has_one_seed() -> None:
 @pytest.mark.parametrize(("name", "sizes"), [("little", [48, 48, 32]), ("scratch", [40] * 4)])
 def test_small_tables_have_several_whole_seeds_in_a_stack(name: str, sizes: list[int]) -> None:
     recipes = finetuning.TABLES[name]("tagging-conll2000").recipes
-    found = runner.by_seeds(recipes)
+    found = portions.by_seeds(recipes)
     assert [len(some) for some in found] == sizes
     seeds = [{recipe.seed for recipe in some} for some in found]
     assert sum(map(len, seeds)) == len(set.union(*seeds)) == 8
@@ -81,15 +81,15 @@ def test_small_tables_have_several_whole_seeds_in_a_stack(name: str, sizes: list
 
 def test_other_tasks_are_trained_at_once_and_mixtures_are_complete() -> None:
     ocr = [Recipe("ocr", seed=seed) for seed in range(3)]
-    assert runner.by_seeds(ocr) == [ocr]
-    assert runner.by_seeds([]) == []
-    mixed = runner.by_seeds([*RECIPES, *ocr])
+    assert portions.by_seeds(ocr) == [ocr]
+    assert portions.by_seeds([]) == []
+    mixed = portions.by_seeds([*RECIPES, *ocr])
     assert mixed[0] == ocr
     assert sorted(recipe.key for some in mixed[1:] for recipe in some) == sorted(recipe.key for recipe in RECIPES)
 
 
 def test_portions_for_workers_have_whole_seeds() -> None:
     recipes = finetuning.rates("tagging-wnut17").recipes
-    found = runner.portions(recipes, workers=2, stack_size=512)
+    found = portions.portions(recipes, workers=2, stack_size=512)
     assert [{recipe.seed for recipe in portion} for portion in found] == [{seed} for seed in range(8)]
     assert {len(portion) for portion in found} == {40}

@@ -42,6 +42,8 @@ def reproduce(
 ) -> None:
     """Run the missing runs of a table or figure. The command can be interrupted, and continues when called again.
 
+    Several of these commands can work on one store: each trains runs that no other one has taken.
+
     Args:
         what: Table or figure: unary, main, sgd, temperature, rates or online of ocr, chunking and horses; table1,
             figure1a, figure1b or figure1c of ocr; bilstm of chunking; best of horses; rates, little or scratch of the
@@ -76,7 +78,7 @@ def reproduce(
         for name in names:  # in this order: the result of tuning decides what is run next
             choices = choosing.choices_from(records.records(), task) if what == "all" else stored
             missing_here = records.missing(catalogue.recipes(name, task, records, choices=choices, **which))
-            options: dict[str, Any] = {"device": device, "precision": precision}
+            options: dict[str, Any] = {"device": device, "precision": precision, "waiting": _print_waiting}
             if engine == "local" and workers == 1:
                 with training(name, missing_here) as progress:
                     options |= {"watch": progress.epoch, "step": progress.step}
@@ -128,6 +130,11 @@ def report(
     )
     for path in pages.publish(records, docs, options, html=html):
         Console().print(str(path))
+
+
+def _print_waiting(runs: int) -> None:
+    text = f"waiting for {runs} runs that another process trains; they are trained here if it ends"
+    print(text, file=sys.stderr, flush=True)
 
 
 def _names(what: str, task: str) -> list[str]:

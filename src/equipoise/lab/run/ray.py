@@ -1,6 +1,7 @@
 """Workers on a Ray cluster: an existing one, or a temporary one on this machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable
+from itertools import islice
 from typing import Any
 
 from ..recipe import Recipe
@@ -20,7 +21,7 @@ class Cluster:
     def __init__(self, address: str | None = None, workers: int = 2, gpus: float = 1.0) -> None:
         self.address, self.workers, self.gpus = address, workers, gpus
 
-    def work(self, portions: Sequence[list[Recipe]], options: dict[str, Any]) -> Iterator[list[Record]]:
+    def work(self, portions: Iterable[list[Recipe]], options: dict[str, Any]) -> Generator[list[Record]]:
         ray = _ray()
         ours = not ray.is_initialized()
         if ours:
@@ -29,9 +30,13 @@ class Cluster:
         try:
             share = {"num_gpus": self.gpus} if options["device"] == "cuda" else {}
             task = ray.remote(num_cpus=1, max_retries=3, **share)(_portion)
-            waiting = [task.remote(portion, options, max(1, cores() // self.workers)) for portion in portions]
+            options = options | {"store": None}  # a worker on another machine cannot write checkpoints beside the store
+            threads = max(1, cores() // self.workers)
+            more = (task.remote(portion, options, threads) for portion in portions)
+            waiting = list(islice(more, self.workers))
             while waiting:
                 finished, waiting = ray.wait(waiting)
+                waiting += islice(more, len(finished))
                 for one in finished:
                     try:
                         yield ray.get(one)

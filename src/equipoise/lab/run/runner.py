@@ -1,41 +1,48 @@
-"""Run the missing recipes: divide them into portions, train these in stacks, append finished runs to the store.
+"""Run the missing recipes: claim a share of them, train it in stacks, append each finished run to the store.
 
-A portion is a list of recipes that can train in one stack. An engine runs the portions: in this process, in worker
-processes on this machine, or on a Ray cluster. The store is the only state: if a worker dies, its finished runs are
-recorded, and the others are still missing and are run again.
-
-In a task whose batches need very different room, some seeds are trained after others (`by_seeds`).
+A share is a list of recipes that this process has claimed (see `shares`). It is trained in this process, or an engine
+trains shares in worker processes on this machine or on a Ray cluster. Each finished run is stored at once, and the
+progress of the others is in checkpoints beside the store. So a sweep can be killed at any time, and several processes
+can work on one store.
 """
 
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
+from ..files import WritingError
 from ..recipe import Recipe
-from ..tasks import named
-from ..training import Run, train
+from ..training import Run, remove_checkpoint, train
 from ..training.engine import STACK_SIZE, Watch
-from ..training.phases import stack_groups
 from ..training.replica import Replica
 from ..training.steps import Step
-from .store import Record, Store, record
+from .portions import portion_size, share, share_size
+from .shares import Shares, checkpoint_path, finished_in
+from .store import Record, Store, StoreError, record
 
 TRIES = 3
 """How often a portion is tried if its worker dies."""
-TOGETHER = 48
-"""Several seeds are trained at once up to this number of recipes (`by_seeds`)."""
+CHECKPOINT_SECONDS = 1.0
+"""The minimum time between two checkpoints of a stack; see also `training.checkpoint.LARGEST_COST`."""
+POLL_SECONDS = 0.5
+"""How often a process looks again if other processes have claimed all that is missing."""
 
 
 class Engine(Protocol):
-    """Runs portions, and yields the records of each; a portion whose worker died yields none."""
+    """Trains portions, and yields the records of finished runs. A portion whose worker died yields no more records.
+
+    It takes the next portion only when a worker is free, so that other processes can take portions too.
+    """
 
     workers: int
 
-    def work(self, portions: Sequence[list[Recipe]], options: dict[str, Any]) -> Iterator[list[Record]]: ...
+    def work(self, portions: Iterable[list[Recipe]], options: dict[str, Any]) -> Generator[list[Record]]: ...
 
 
 class LostWorkersError(RuntimeError):
@@ -53,8 +60,12 @@ def run(
     watch: Watch | None = None,
     step: Step | None = None,
     each: Callable[[Record], None] | None = None,
+    waiting: Callable[[int], None] | None = None,
 ) -> int:
-    """Train the recipes that have no record in the store, and return their number.
+    """Train the recipes that have no record in the store, and return the number of runs that were added.
+
+    Recipes that another process trains are left to it. If it dies, they are trained here. The function returns when
+    every recipe has a record.
 
     Args:
         recipes: recipes to run; those with a record are skipped.
@@ -66,37 +77,94 @@ def run(
         watch: called with the replicas of all missing recipes after each epoch; only without an engine.
         step: called after each batch of an epoch; only without an engine.
         each: called with each new record.
+        waiting: called with the number of runs that other processes train, when nothing else is left.
     """
     wanted = list({recipe.key: recipe for recipe in recipes}.values())
-    missing = store.missing(wanted)
-    options: dict[str, Any] = {"device": device, "precision": precision, "stack_size": stack_size}
+    options: dict[str, Any] = {"device": device, "precision": precision, "stack_size": stack_size, "store": store.path}
+    most = stack_size or STACK_SIZE[device]
+    shares = Shares(store, wanted, device, precision, lambda free: share(free, size, mixed=engine is None))
+    missing = shares.missing()
+    size = share_size(len(missing), most) if engine is None else portion_size(len(missing), engine.workers, most)
+    sweep = _Sweep(store, shares, each)
+    every = {recipe: Replica(recipe) for recipe in missing}
 
-    def keep(records: list[Record]) -> None:
-        store.append(records)
-        if each is not None:
-            for kept in records:
-                each(kept)
+    def seen(replicas: Sequence[Replica]) -> None:
+        every.update({replica.recipe: replica for replica in replicas if replica.recipe in every})
+        if watch is not None:
+            watch(list(every.values()))
 
-    if engine is None:
-        every = {recipe: Replica(recipe) for recipe in missing}
+    try:
+        while shares.missing():
+            before = sweep.taken
+            if engine is None:
+                for some in sweep.take():
+                    work(some, keep=sweep.keep, watch=seen, step=step, **options)
+            else:
+                with closing(engine.work(sweep.take(), options)) as finished:
+                    for records in finished:
+                        for kept in records:
+                            sweep.keep(kept)
+                shares.release()
+                sweep.check_lost()
+            if sweep.taken == before and (left := len(shares.missing())):
+                if waiting is not None:
+                    waiting(left)
+                    waiting = None
+                time.sleep(POLL_SECONDS)
+    except (StoreError, WritingError) as error:
+        raise type(error)(f"{error}; {sweep.summary(device, precision)}") from error
+    finally:
+        shares.close()
+    return sweep.added
 
-        def seen(replicas: Sequence[Replica]) -> None:
-            every.update({replica.recipe: replica for replica in replicas})
-            if watch is not None:
-                watch(list(every.values()))
 
-        for some in by_seeds(missing):
-            work(some, keep=lambda kept: keep([kept]), watch=seen, step=step, **options)
-        return len(missing)
-    for _ in range(TRIES):
-        left = store.missing(wanted)
-        if not left:
-            return len(missing)
-        for records in engine.work(portions(left, engine.workers, stack_size or STACK_SIZE[device]), options):
-            keep(records)
-    if left := store.missing(wanted):
-        raise LostWorkersError(f"the workers of {len(left)} runs died {TRIES} times; all other runs are recorded")
-    return len(missing)
+class _Sweep:
+    """The shares that were taken, and the runs that were stored."""
+
+    def __init__(self, store: Store, shares: Shares, each: Callable[[Record], None] | None) -> None:
+        self.store, self.shares, self.each = store, shares, each
+        self.added = self.taken = 0
+        self.tries: Counter[str] = Counter()
+        self.recent: list[list[Recipe]] = []
+        self.not_stored: list[Record] = []
+
+    def take(self) -> Iterator[list[Recipe]]:
+        """Claim one share after the other, until every recipe is recorded or claimed."""
+        while some := self.shares.take():
+            self.taken += 1
+            self.recent.append(some)
+            self.tries.update(recipe.key for recipe in some)
+            yield some
+
+    def keep(self, kept: Record) -> None:
+        """Store a run, unless it was stored before the process was killed and its checkpoint gave it again."""
+        if kept.recipe.key in self.shares.recorded:
+            return
+        self.not_stored.append(kept)
+        self.store.append([kept])
+        self.not_stored.pop()
+        self.shares.recorded.add(kept.recipe.key)
+        self.added += 1
+        if self.each is not None:
+            self.each(kept)
+
+    def check_lost(self) -> None:
+        lost = [recipe for recipe in self.shares.missing() if self.tries[recipe.key] >= TRIES]
+        if lost:
+            raise LostWorkersError(f"the workers of {len(lost)} runs died {TRIES} times; all other runs are recorded")
+
+    def summary(self, device: str, precision: str) -> str:
+        """What was kept when a file could not be written."""
+        parts = [f"{self.added} runs were added to {self.store.path}"]
+        for kept in self.not_stored:
+            path = next(
+                checkpoint_path(self.store.path, some, device, precision)
+                for some in reversed(self.recent)
+                if kept.recipe in some
+            )
+            where = f"kept in {path}" if kept.recipe.key in finished_in(path) else "lost"
+            parts.append(f"1 more finished run is {where}")
+        return "; ".join([*parts, "the same command continues when there is room"])
 
 
 def work(
@@ -105,71 +173,30 @@ def work(
     device: str,
     precision: str,
     stack_size: int | None = None,
+    store: Path | None = None,
     keep: Callable[[Record], None],
     watch: Watch | None = None,
     step: Step | None = None,
 ) -> None:
-    """Train these recipes in this process, and call `keep` with each record."""
+    """Train these recipes in this process, and call `keep` with each record; with checkpoints beside the store."""
     name = torch.cuda.get_device_name() if device == "cuda" else device
+    checkpoint = None if store is None else checkpoint_path(store, recipes, device, precision)
 
     def done(run: Run, parameters: object) -> None:
         keep(record(run, name, precision))
 
-    train(recipes, device=device, precision=precision, stack_size=stack_size, watch=watch, step=step, done=done)
-
-
-def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[list[Recipe]]:
-    """Recipes that can share a stack, divided among the workers, at most `stack_size` in a portion.
-
-    There are about two portions per worker, so that no worker is idle for long at the end. Recipes that can share a
-    stack stay together if there are enough portions.
-
-    >>> recipes = [Recipe("ocr", seed=seed) for seed in range(5)]
-    >>> [len(portion) for portion in portions(recipes, workers=2, stack_size=8)]
-    [2, 2, 1]
-    """
-    size = max(1, min(stack_size, math.ceil(len(recipes) / (2 * workers))))
-    return [portion for some in by_seeds(recipes) for portion in _portions(some, size)]
-
-
-def _portions(recipes: Sequence[Recipe], size: int) -> list[list[Recipe]]:
-    found = []
-    for group in stack_groups(recipes, 0):
-        found += [[recipes[i] for i in group[start : start + size]] for start in range(0, len(group), size)]
-    placed = {recipe for portion in found for recipe in portion}
-    # The rest are recipes that share the first phase of a recipe that has been placed.
-    rest = [recipe for recipe in recipes if recipe not in placed]
-    for number, recipe in enumerate(rest):
-        found[number % len(found)].append(recipe)
-    return found
-
-
-def by_seeds(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
-    """The recipes, divided into lists that are trained one after the other.
-
-    Runs of one seed see the same batches. So in a task whose batches need very different room (`graphs_per_room`) they
-    are trained together: a list has one seed, or several whole seeds of up to 48 recipes in total. If training is
-    stopped, only the runs of the current list are lost. The recipes of other tasks are one list.
-
-    >>> recipes = [Recipe("tagging-wnut17", share=share / 30, seed=seed) for share in range(1, 21) for seed in range(3)]
-    >>> [(len(some), {recipe.seed for recipe in some}) for some in by_seeds(recipes)]
-    [(40, {0, 1}), (20, {2})]
-    """
-    varying = {task: getattr(named(task), "graphs_per_room", False) for task in {recipe.task for recipe in recipes}}
-    others = [recipe for recipe in recipes if not varying[recipe.task]]
-    found = [others] if others else []
-    seeds: dict[tuple[str, str, int], list[Recipe]] = {}
-    for recipe in recipes:
-        if varying[recipe.task]:
-            seeds.setdefault((recipe.task, recipe.net, recipe.seed), []).append(recipe)
-    for _, same_net in groupby(sorted(seeds), key=lambda key: key[:2]):
-        lists: list[list[Recipe]] = [[]]
-        for key in same_net:
-            if lists[-1] and len(lists[-1]) + len(seeds[key]) > TOGETHER:
-                lists.append([])
-            lists[-1] += seeds[key]
-        found += lists
-    return found
+    train(
+        recipes,
+        device=device,
+        precision=precision,
+        stack_size=stack_size,
+        checkpoint=checkpoint,
+        checkpoint_seconds=CHECKPOINT_SECONDS,
+        watch=watch,
+        step=step,
+        done=done,
+    )
+    remove_checkpoint(checkpoint)
 
 
 def cores() -> int:

@@ -1,0 +1,103 @@
+"""A sweep that is killed again and again ends with every run once in the store; several sweeps share one store."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faults.processes import alive, children, lines, start, wait_until
+from faults.sweep import recipes
+
+from equipoise.lab.run.store import Store
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and needs file locks"),
+]
+
+
+def assert_complete(store: Path, runs: int, epochs: int) -> None:
+    """Every run once in the store, and no other file beside it except what was being written during a kill."""
+    assert sorted(kept.recipe.seed for kept in Store(store).records()) == list(range(runs))
+    assert lines(store) == runs
+    assert not Store(store).missing(recipes(runs, epochs, epochs))
+    assert [path.name for path in store.parent.iterdir() if path.suffix != ".part"] == [store.name]
+
+
+@pytest.mark.parametrize(("workers", "most"), [(0, 12), (2, 2)])
+def test_a_sweep_that_is_killed_again_and_again_finishes(tmp_path: Path, workers: int, most: int) -> None:
+    """Each process is killed at a random time after it has written a checkpoint or a run."""
+    store, chance, kills, runs, epochs = tmp_path / "runs.jsonl", random.Random(0), 0, 4, 60
+
+    def state() -> tuple[int, ...]:
+        checkpoints = sorted(tmp_path.glob("*.checkpoint"))
+        return (lines(store), *(path.stat().st_mtime_ns for path in checkpoints if path.exists()))
+
+    for _ in range(30):
+        before = state()
+        process = start(store, runs, epochs, workers)
+        if kills < most:
+            wait_until(lambda: state() != before or process.poll() is not None)  # noqa: B023
+            try:
+                process.wait(chance.uniform(0.0, 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+        _, err = process.communicate(timeout=120)
+        if process.returncode == 0:
+            break
+        assert process.returncode == -9, err
+    assert process.returncode == 0
+    assert kills == most
+    assert_complete(store, runs, epochs)
+
+
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    process = start(tmp_path / "runs.jsonl", 4, 100_000, workers=2)
+    wait_until(lambda: len(list(tmp_path.glob("*.checkpoint"))) == 2)  # both are training
+    workers = children(process.pid)
+    assert len(workers) == 2
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(alive, workers)), seconds=5.0)
+
+
+def test_finished_runs_of_workers_are_stored_before_their_portion_ends(tmp_path: Path) -> None:
+    """The portion has a short run, and one that does not end in this test."""
+    store = tmp_path / "runs.jsonl"
+    process = start(store, 4, 100_000, workers=1, first=2)
+    try:
+        wait_until(lambda: lines(store) == 1)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_two_sweeps_share_a_store(tmp_path: Path) -> None:
+    store = tmp_path / "runs.jsonl"
+    both = [start(store, 24, 5) for _ in range(2)]
+    added = []
+    for process in both:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        added.append(int(out))
+    assert sum(added) == 24
+    assert min(added) > 0
+    assert_complete(store, 24, 5)
+
+
+def test_a_living_sweep_takes_over_the_runs_of_a_killed_one(tmp_path: Path) -> None:
+    store = tmp_path / "runs.jsonl"
+    first = start(store, 2, 100)  # claims both runs
+    wait_until(lambda: bool(list(tmp_path.glob("*.checkpoint"))))
+    second = start(store, 2, 100)
+    try:
+        second.wait(4.0)
+    except subprocess.TimeoutExpired:
+        assert lines(store) == 0
+    first.kill()
+    first.communicate()
+    out, err = second.communicate(timeout=120)
+    assert (second.returncode, out.strip()) == (0, "2"), err
+    assert_complete(store, 2, 100)
