@@ -117,7 +117,7 @@ def _check(labels: Sequence[str], parts: Sequence[tuple[str, str]], scheme: str,
 
 def _written(span: Span, place: int, rules: Scheme) -> str:
     """The label of one position of a span."""
-    first, middle, last, single = rules.chunk
+    first, middle, last, single = list(rules.chunk)
     if span.stop - span.start == 1:
         return _joined(single, span.kind)
     return _joined(first if place == span.start else last if place == span.stop - 1 else middle, span.kind)
