@@ -1,9 +1,9 @@
 """Split plain text into sentences and words.
 
 A word is a run of letters, digits and other characters that are neither space nor punctuation. One sign of - . , ' & /
-@ _ or : between two such characters belongs to the word (e-mail, 1,000, U.S, AT&T), and so does one @ or # before it.
-Every other sign is a word of its own. The English endings n't, 's, 're, 've, 'll, 'd and 'm are split off, as in most
-corpora.
+@ _ or : between two such characters belongs to the word (e-mail, 1,000, AT&T), and so does one @ or # before it, and
+the last stop of abbreviations such as U.S., p.m. and Mr. Every other sign is a word of its own. The English endings
+n't, 's, 're, 've, 'll, 'd and 'm are split off, as in most corpora.
 
 A sentence ends after . ! or ? (and closing quotes or brackets) if a space and then a capital, a digit or a quote
 follow, unless the word before . is a single letter or one of Mr, Mrs, Ms, Dr, Prof, St. Blank lines also end sentences.
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 JOINERS = "-.,'’&/@_:"  # noqa: RUF001
 ENDING = re.compile(r"(.+?)(n['’]t|['’](?:s|re|ve|ll|d|m))", re.IGNORECASE)  # noqa: RUF001
+SHORTENED = re.compile(r"\b(?:(?:[^\W\d_]\.){2,}|(?:Mr|Mrs|Ms|Dr|Prof|St)\.)")
 SENTENCE_END = re.compile(r"""([.!?]+["'”’)\]]*)\s+(?=["'“‘(\[]*[^\W_a-z])""")  # noqa: RUF001
 ABBREVIATION = re.compile(r"(?:^|[\s(\"'“‘.])(?:\w|Mr|Mrs|Ms|Dr|Prof|St)\.$")  # noqa: RUF001
 
@@ -22,13 +23,15 @@ ABBREVIATION = re.compile(r"(?:^|[\s(\"'“‘.])(?:\w|Mr|Mrs|Ms|Dr|Prof|St)\.$"
 def split_words(text: str) -> tuple[str, ...]:
     """The words of a text.
 
-    >>> split_words("The U.S.-based firm didn't pay $1,000 (by e-mail) to @bob's...")
-    ('The', 'U.S', '.', '-', 'based', 'firm', 'did', "n't", 'pay', '$', '1,000', '(', 'by', 'e-mail', ')', 'to', \
-'@bob', "'s", '.', '.', '.')
+    >>> split_words("The U.S.-based Mr. X didn't pay $1,000 (by e-mail) to @bob's...")
+    ('The', 'U.S.-based', 'Mr.', 'X', 'did', "n't", 'pay', '$', '1,000', '(', 'by', 'e-mail', ')', 'to', '@bob', "'s", \
+'.', '.', '.')
     """
-    classes = "".join(map(_class, text))
-    found = (text[match.start() : match.end()] for match in re.finditer(r"h?w+(?:[jh]w+)*|[jhp]", classes))
-    return tuple(part for word in found for part in _parts(word))
+    classes = list(map(_class, text))
+    for match in SHORTENED.finditer(text):
+        classes[match.end() - 1] = "w"
+    found = re.finditer(r"h?w+(?:[jh]w+)*|[jhp]", "".join(classes))
+    return tuple(part for match in found for part in _parts(text[match.start() : match.end()]))
 
 
 def _class(c: str) -> str:
