@@ -67,7 +67,7 @@ def tag_train(
         word_column: Column of the word, from 1; -1 is the last one.
         tag_column: Column of the tag, from 1; -1 is the last one.
         epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs.
-        learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0002.
+        learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0001.
         batch: Sentences per step.
         seed: Seed of the initial values, the order of sentences, and the default validation part.
         device: Device.
@@ -89,7 +89,7 @@ def tag_train(
         from ..tagger import encoder as pretrained
 
         tagger = pretrained.make(tags, encoder)
-        number, highest = 5 if epochs is None else epochs, 2e-4 if learning_rate is None else learning_rate
+        number, highest = 5 if epochs is None else epochs, 1e-4 if learning_rate is None else learning_rate
         settings = Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
     tagger.to(device)
     if not as_json:
