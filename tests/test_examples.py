@@ -26,3 +26,21 @@ def test_ocr_learns_in_a_few_batches(
     assert re.search(r"ratio [\d.]+ and (rising|falling|steady)", output.splitlines()[-1])
     if scaling == "offline":
         assert balances == pytest.approx([1.0, 1.0], abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain_tagger", "lightning_tagger"])
+def test_taggers_learn_in_a_few_batches(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After 40 batches they are far better than always predicting the most frequent letter (10 %)."""
+    if name == "lightning_tagger":
+        pytest.importorskip("lightning")
+    device = ["--accelerator", "cpu"] if name == "lightning_tagger" else []
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--epochs", "2", "--max-batches", "20", *device])
+    monkeypatch.syspath_prepend(EXAMPLES)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    output = capsys.readouterr().out
+    accuracy = [float(x) for x in re.findall(r"accuracy ([\d.]+)", output)][-1]
+    assert (accuracy if accuracy > 1 else 100 * accuracy) > 50, output
+    assert re.search(r"crf_balance [\d.]+", output)

@@ -1,0 +1,101 @@
+"""Lightning: log the balance ||U|| / ||W|| of each `ChainCRF` after validation, and warn once if it has no influence.
+
+Needs `pip install 'equipoise[lightning]'`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+
+from .. import scaling
+from ..chain.problem import IGNORE
+from ..crf import ChainCRF
+
+
+class BalanceCallback(Callback):
+    """Logs "crf_balance" after each validation, the mean of `ChainCRF.balance` over its batches.
+
+    It measures the scores that `validation_step` gives to `crf.loss`, `crf(...)` or `crf.decode`, so there is nothing
+    to configure. If a module has several such layers, the name of the layer follows: "crf_balance/tagger.crf".
+
+    `scaling.verdict` judges the ratios. If transitions have almost no influence and the ratio is not falling, or if
+    that is the result of training, its advice is printed as a warning, once.
+
+    >>> from lightning.pytorch import Trainer
+    >>> trainer = Trainer(callbacks=[BalanceCallback()], logger=False, enable_checkpointing=False, accelerator="cpu")
+    """
+
+    def __init__(self) -> None:
+        self.ratios: dict[str, list[float]] = {}
+        """For each layer, one ratio per validation."""
+        self._layers: dict[str, ChainCRF] = {}
+        self._measured: dict[str, list[Tensor]] = {}
+        self._warned = False
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        found = {name: module for name, module in pl_module.named_modules() if isinstance(module, ChainCRF)}
+        if not found:
+            raise ValueError(f"BalanceCallback needs a module with a ChainCRF, got {type(pl_module).__name__}")
+        self._layers = {f"crf_balance/{name}" if len(found) > 1 else "crf_balance": x for name, x in found.items()}
+        for name, layer in self._layers.items():
+            _observe(layer, self._measured.setdefault(name, []).append)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for name, layer in self._layers.items():
+            _release(layer)
+            measured = self._measured.pop(name)
+            if not measured or trainer.sanity_checking:
+                continue
+            mean = sum(float(ratio) for ratio in measured) / len(measured)
+            pl_module.log(name, mean, sync_dist=True)
+            self.ratios.setdefault(name, []).append(mean)
+            if len(self.ratios[name]) > 1:
+                self._judge(name, final=False)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for name in self.ratios:
+            self._judge(name, final=True)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        for layer in self._layers.values():
+            _release(layer)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ratios": self.ratios}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.ratios = state_dict["ratios"]
+
+    def _judge(self, name: str, *, final: bool) -> None:
+        found = scaling.verdict(self.ratios[name])
+        if found.state == "unary dominates" and (final or found.trend != "falling") and not self._warned:
+            self._warned = True
+            rank_zero_warn(f"{name}: {found}")
+
+
+METHODS = ("loss", "forward", "decode")
+
+
+def _observe(layer: ChainCRF, record: Callable[[Tensor], None]) -> None:
+    """Let the methods of this layer also record its balance."""
+
+    def decode(unary: Tensor, mask: Tensor | None = None, rule: str | None = None) -> Tensor:
+        record(layer.balance(unary, mask))
+        return ChainCRF.decode(layer, unary, mask, rule)
+
+    def loss(unary: Tensor, labels: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
+        counted = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
+        record(layer.balance(unary, counted))
+        return ChainCRF.loss(layer, unary, labels, mask, **options)
+
+    for name, method in zip(METHODS, (loss, loss, decode), strict=True):
+        setattr(layer, name, method)
+
+
+def _release(layer: ChainCRF) -> None:
+    """Undo `_observe`: the methods of the class are in force again."""
+    for name in METHODS:
+        vars(layer).pop(name, None)
