@@ -1,6 +1,7 @@
 """Exported taggers give the labels of torch: as an ExportedProgram, and in ONNX Runtime."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,17 @@ def test_wrong_arguments() -> None:
         export(nn.Linear(3, 3).eval(), example(2, 4))
     with pytest.raises(ValueError, match="'mean_field' needs a fixed length"):
         export(ChainCRF(5, objective="mean_field").eval(), {"unary": torch.randn(2, 4, 5)})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_a_program_with_a_fixed_batch_size_compiles_ahead_of_time(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    crf = layer().eval()
+    inputs = {"unary": torch.randn(1, 4, 5), "mask": torch.rand(1, 4) < 0.8}
+    program = export(crf, inputs, dynamic=["length"])
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "tagger.pt2"))
+    predict = torch._inductor.aoti_load_package(path)
+    for length in (1, 4, 30):
+        unary, mask = torch.randn(1, length, 5), torch.rand(1, length) < 0.8
+        assert torch.equal(predict(unary=unary, mask=mask), crf.decode(unary, mask))
