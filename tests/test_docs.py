@@ -196,8 +196,9 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     html = "".join(page.read_text() for page in site.glob("reference/*.html"))
     shown = set(re.findall(r'id="(equipoise[\w.]*)"', html))
     modules = [equipoise, chain, gaussian, scaling, objectives, constraints, torchcrf]
-    if importlib.util.find_spec("transformers"):
-        modules.append(importlib.import_module("equipoise.integrations.transformers"))
+    for name in ("export", "lightning", "transformers"):
+        if name == "export" or importlib.util.find_spec(name):
+            modules.append(importlib.import_module(f"equipoise.integrations.{name}"))
     for module in modules:
         for item in public(module):
             if not inspect.ismodule(getattr(module, item)) and item != "Scheme":
