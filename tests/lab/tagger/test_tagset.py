@@ -43,6 +43,15 @@ def test_one_sentence_decides_between_iob1_and_iob2() -> None:
     assert broken([sentence("B-X I-X O"), both], rules) == 1
 
 
+def test_tags_without_types_are_spans_of_one_type() -> None:
+    tags = infer([sentence("B I O B")], None, "a.conll")
+    assert tags.spans(["B", "I", "O", "B"]) == [Span("span", 0, 2), Span("span", 3, 4)]
+    unary = torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]])
+    crf = ChainCRF(3, constraints=tags.constraints())
+    (found,) = span_probabilities(crf.potentials(unary), [[Span("span", 0, 2)]], tags.tables)
+    assert 0 < found[0] < 1
+
+
 def test_tags_without_a_scheme_are_refused_with_advice() -> None:
     with pytest.raises(ValueError, match=r"a\.conll: label 'DT' does not fit IOB2: .* use --scheme none"):
         infer([sentence("DT NN")], None, "a.conll")

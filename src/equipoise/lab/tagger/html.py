@@ -23,7 +23,7 @@ def page(sentences: Iterable[Tagged], title: str) -> str:
             kinds.setdefault(span.kind, len(kinds))
         body.append(f"<p>{_sentence(one, kinds)}</p>")
     colours = "".join(f".k{i} {{ background: {_colour(i)}; }}\n" for i in kinds.values())
-    legend = " ".join(f'<mark class="k{i}">{escape(kind or "span")}</mark>' for kind, i in kinds.items())
+    legend = " ".join(f'<mark class="k{i}">{escape(kind)}</mark>' for kind, i in kinds.items())
     head = f'<meta charset="utf-8">\n<title>{escape(title)}</title>\n<style>{STYLE}{colours}</style>'
     lines = "\n".join(body)
     return (
@@ -36,7 +36,7 @@ def _sentence(one: Tagged, kinds: dict[str, int]) -> str:
     for span, probability in zip(one.spans, one.probabilities, strict=True):
         parts += [escape(word) for word in one.words[place : span.start]]
         words = escape(" ".join(one.words[span.start : span.stop]))
-        label = f"<small>{escape(span.kind or 'span')}</small>"
+        label = f"<small>{escape(span.kind)}</small>"
         parts.append(f'<mark class="k{kinds[span.kind]}" title="{probability:.3f}">{words}{label}</mark>')
         place = span.stop
     return " ".join([*parts, *(escape(word) for word in one.words[place:])])

@@ -16,6 +16,8 @@ from ...constraints import OUTSIDE, SCHEMES, Constraints, from_labels, named, sp
 from ...labels import Span, to_spans
 from .columns import Sentence
 
+UNTYPED = "span"
+"""The type of spans whose tags have none: B, I, O."""
 NAMES = ("IOB2", "IOB1", "BIOES", "BILOU", "BMES")
 
 
@@ -45,7 +47,8 @@ class TagSet:
         """The spans of one sentence, in order. Tags that may not follow each other are read as `conlleval` does."""
         if self.scheme == "none":
             return [Span(tag, place, place + 1) for place, tag in enumerate(tags) if tag != "O"]
-        return to_spans(tags, self.scheme, on_invalid="repair")
+        found = to_spans(tags, self.scheme, on_invalid="repair")
+        return [span._replace(kind=span.kind or UNTYPED) for span in found]
 
     @cached_property
     def tables(self) -> Tables:
@@ -55,7 +58,7 @@ class TagSet:
         scheme, rules = named(self.scheme)
         parts = [split(label, scheme) for label in self.labels]
         table = torch.tensor([[rules.joined(a, b) for b in parts] for a in parts])
-        return Tables(table, [None if part == OUTSIDE else part[1] for part in parts])
+        return Tables(table, [None if part == OUTSIDE else part[1] or UNTYPED for part in parts])
 
 
 def infer(sentences: Sequence[Sentence], scheme: str | None, source: object) -> TagSet:
