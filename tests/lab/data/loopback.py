@@ -22,6 +22,8 @@ class Served:
     chunked: bool = False
     location: str | None = None  # redirect target
     stall: float = 0.0  # seconds without data in the middle of the body
+    reason: str | None = None  # text after the status code
+    headers: dict[str, str] = field(default_factory=dict)  # sent with the file
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         file = self.site.files.get(self.path)
         status = 404 if file is None else file.statuses.pop(0) if file.statuses else 200
         if file is None or status != 200:
-            return self.answer(status)
+            return self.answer(status, reason=None if file is None else file.reason)
         if file.location is not None:
             return self.answer(302, {"Location": file.location})
         start = 0
@@ -56,8 +58,8 @@ class Handler(BaseHTTPRequestHandler):
                 return self.answer(416, {"Content-Range": f"bytes */{len(file.body)}"})
         return self.body(file, start, status)
 
-    def answer(self, status: int, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
+    def answer(self, status: int, headers: dict[str, str] | None = None, reason: str | None = None) -> None:
+        self.send_response(status, reason)
         for key, value in {"Content-Length": "0", **(headers or {})}.items():
             self.send_header(key, value)
         self.end_headers()
@@ -69,9 +71,11 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
         if file.etag is not None:
             self.send_header("ETag", file.etag)
+        for key, value in file.headers.items():
+            self.send_header(key, value)
         if file.chunked:
             self.send_header("Transfer-Encoding", "chunked")
-        else:
+        elif "Content-Length" not in file.headers:
             self.send_header("Content-Length", str(len(rest) if file.announce is None else file.announce))
         self.end_headers()
         cut = file.cuts.pop(0) if file.cuts else None
@@ -84,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n" if cut is None else b"")
         else:
             self.wfile.write(rest[:cut])
-        if cut is not None or file.announce is not None or file.stall:
+        if cut is not None or file.announce is not None or file.stall or file.headers:
             self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:

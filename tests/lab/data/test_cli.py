@@ -1,10 +1,12 @@
 """The `equipoise data` commands: their output, their exit codes, and that Ctrl-C keeps the received data."""
 
+import hashlib
 import json
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ BODY = bytes(range(256)) * 1000
 
 
 def toy(url: str) -> Dataset:
-    file = File("all", "toy/all.bin", len(BODY))
+    file = File("all", "toy/all.bin", len(BODY), hashlib.sha256(BODY).hexdigest())
     return Dataset("toy", "a toy", "http://127.0.0.1/", "nobody", "none", (Source(url, (file,)),))
 
 
@@ -49,12 +51,12 @@ def test_download_then_verify(
     assert f"{tmp_path}/toy/all.bin: missing" in capsys.readouterr().out
     assert call("download", "toy", *where) == 0
     out = capsys.readouterr().out
-    assert "toy: downloaded, 1 unchecked" in out
+    assert "toy: downloaded, 1 ok" in out
     assert "no digest of the publisher's all.bin is known" in out
     assert call("download", "toy", "--json", *where) == 0
     assert json.loads(capsys.readouterr().out)["obtained"][0]["fetched"] is False
     assert call("verify", *where, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["toy"][0]["state"] == "unchecked"
+    assert json.loads(capsys.readouterr().out)["toy"][0]["state"] == "ok"
     (tmp_path / "toy" / "all.bin").write_bytes(BODY[1:])
     assert call("verify", *where) == 1
     assert "wrong size, expected 256000 bytes, got 255999" in capsys.readouterr().out
@@ -82,11 +84,27 @@ def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("fetch") == 2
 
 
-def test_consent_is_required(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_consent_is_required(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = replace(toy(site.serve("all.bin", BODY)), must_agree=True, terms="for research only")
+    monkeypatch.setitem(DATASETS, "toy", made)
+    assert call("download", "toy", "--data-dir", str(tmp_path)) == 1
+    error = capsys.readouterr().err
+    assert "for research only" in error
+    assert "--agree" in error
+    assert call("download", "toy", "--agree", "--data-dir", str(tmp_path)) == 0
+
+
+def test_senna_must_be_placed_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("download", "senna", "--data-dir", str(tmp_path)) == 1
     error = capsys.readouterr().err
-    assert "non-commercial" in error
-    assert "--agree" in error
+    assert error.startswith(
+        "senna is not downloaded, because no digest of words.lst is known: get senna-v3.0.tgz from "
+    )
+    assert f"senna/hash/words.lst as {tmp_path}/senna/words.lst" in error
+    assert call("download", "--help") == 0
+    assert "mismatched" not in capsys.readouterr().out
 
 
 def test_ctrl_c_keeps_the_received_bytes(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +116,12 @@ import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores SIGINT in background jobs
 from equipoise.lab.cli import data as cli_data
 from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
-DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (File("all", "toy/all.bin", 256000),)),))
+file = File("all", "toy/all.bin", 256000, sys.argv[3])
+DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (file,)),))
 cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])
 """
     part = tmp_path / ".downloads" / "toy" / "all.bin.part"
-    command = [sys.executable, "-c", code, url, str(tmp_path)]
+    command = [sys.executable, "-c", code, url, str(tmp_path), hashlib.sha256(BODY).hexdigest()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 60
         while not (part.exists() and part.stat().st_size > 65_536) and time.monotonic() < end:

@@ -33,9 +33,12 @@ def test_the_error_for_a_missing_file_lists_every_way_to_get_it(tmp_path: Path) 
         require("senna", tmp_path)
     message = str(caught.value)
     assert message.startswith(f"{tmp_path}/senna/words.lst is missing (and 1 more): ")
-    for part in ("equipoise data download senna", "senna/hash/words.lst of senna-v3.0.tgz", "EQUIPOISE_DATA"):
+    for part in ("put senna/hash/words.lst of senna-v3.0.tgz from ", "EQUIPOISE_DATA"):
         assert part in message
+    assert "equipoise data download" not in message  # no digest of its words is known
     assert "\n" not in message
+    with pytest.raises(MissingFileError, match="get it with `equipoise data download horses`"):
+        require("horses", tmp_path)
 
 
 def test_one_of_two_alternatives_is_enough(tmp_path: Path) -> None:

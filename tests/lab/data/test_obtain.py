@@ -77,22 +77,65 @@ def test_only_damaged_data_is_downloaded_again(toy: Dataset, site: Site, tmp_pat
     assert in_place(tmp_path) == {f"toy/{name}": data for name, data in {**FILES, "own notes": b"mine"}.items()}
 
 
-def test_mismatched_files_are_kept_only_on_request(toy: Dataset, site: Site, tmp_path: Path) -> None:
+def test_files_that_differ_from_the_registry_are_refused(toy: Dataset, site: Site, tmp_path: Path) -> None:
     site.serve("toy.tar.gz", packed({**FILES, "rgb/b.jpg": b"c" * 300}))
     with pytest.raises(
-        DownloadError, match=r"1 of its 3 files .* for example toy/rgb/b.jpg \(wrong digest: .*no file was kept"
+        DownloadError, match=r"1 of its 3 files .* for example toy/rgb/b.jpg \(wrong digest: .*no file was kept$"
     ):
         obtain("toy", tmp_path)
     assert in_place(tmp_path) == {}
-    got = obtain("toy", tmp_path, keep_mismatched=True)
-    assert [state.state for state in got.files] == ["ok", "wrong digest", "ok"]
-    assert in_place(tmp_path)["toy/rgb/b.jpg"] == b"c" * 300
+
+
+def without_digests(toy: Dataset) -> Dataset:
+    source = toy.sources[0]
+    return replace(toy, sources=(replace(source, files=(replace(source.files[0], sha256=None), *source.files[1:])),))
+
+
+def test_a_file_without_any_digest_is_not_downloaded(
+    toy: Dataset, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "toy", without_digests(toy))
+    with pytest.raises(
+        DataError, match=r"toy is not downloaded, because no digest of a.jpg is known: get toy.tar.gz "
+    ) as e:
+        obtain("toy", tmp_path)
+    for name in FILES:
+        assert f"db/{name} as {tmp_path}/toy/{name}" in str(e.value)
+    assert site.requests == []
+    assert not tmp_path.joinpath(".downloads").exists()
+    for name, data in FILES.items():  # by hand
+        (tmp_path / "toy" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "toy" / name).write_bytes(data)
+    assert [state.state for state in obtain("toy", tmp_path).files] == ["unchecked", "ok", "ok"]
+
+
+def test_the_digest_of_the_archive_covers_files_without_one(
+    toy: Dataset, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = packed(FILES)
+    site.serve("toy.tar.gz", body)
+    made = without_digests(toy)
+    sources = (replace(made.sources[0], sha256=hashlib.sha256(body).hexdigest()),)
+    monkeypatch.setitem(DATASETS, "toy", replace(made, sources=sources))
+    assert obtain("toy", tmp_path).fetched
+    assert in_place(tmp_path) == {f"toy/{name}": data for name, data in FILES.items()}
+
+
+def test_every_file_that_can_be_downloaded_has_a_digest() -> None:
+    for name, each in DATASETS.items():
+        covered = all(
+            source.sha256 is not None or all(f.sha256 or f.content_sha256 or f.git_blob for f in source.files)
+            for source in each.sources
+        )
+        assert covered == each.downloadable == (name != "senna")
 
 
 def test_unsafe_and_damaged_archives_leave_no_files(toy: Dataset, site: Site, tmp_path: Path) -> None:
     good = packed(FILES)
     bodies = {
         "points outside the folder": packed({**FILES, "../../../evil": b"evil"}),
+        "has non-printable characters": packed({**FILES, "\x1b[2J": b"evil"}),
+        "is not a gzip|truncated or damaged": b"<html>\x1b[2J</html>",
         "lacks db/gray/a.jpg": packed({name: FILES[name] for name in ("rgb/a.jpg", "rgb/b.jpg")}),
         "truncated or damaged": good[: len(good) // 2],
         "more than 100000 bytes": packed({**FILES, "bomb": bytes(20_000_000)}),
@@ -101,7 +144,7 @@ def test_unsafe_and_damaged_archives_leave_no_files(toy: Dataset, site: Site, tm
         site.serve("toy.tar.gz", body)
         with pytest.raises(DataError, match=reason) as caught:
             obtain("toy", tmp_path / "data")
-        assert "\n" not in str(caught.value)
+        assert str(caught.value).isprintable()
         assert in_place(tmp_path) == {}
         assert not list((tmp_path / "data" / ".downloads" / "toy").iterdir())
     site.serve("toy.tar.gz", good)

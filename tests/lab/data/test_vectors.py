@@ -106,7 +106,7 @@ def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
 
 
 def test_errors_name_missing_files_and_unknown_sets(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"senna/words\.lst is missing \(and 1 more\): get it with"):
+    with pytest.raises(MissingFileError, match=r"senna/words\.lst is missing \(and 1 more\): put senna/hash"):
         vectors.load("senna", ["a"], tmp_path)
     with pytest.raises(ValueError, match="vectors must be one of glove, senna, got 'word2vec'"):
         vectors.load("word2vec", ["a"], tmp_path)

@@ -55,7 +55,6 @@ def data_download(
     /,
     data_dir: Path | None = None,
     agree: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    keep_mismatched: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     as_json: Json = False,
 ) -> None:
     """Download data sets from their publishers, check them and unpack them.
@@ -63,13 +62,13 @@ def data_download(
     After Ctrl-C, the same command continues the download.
 
     Args:
-        names: Data sets: conll2000, wnut17, glove, senna, horses, or all. The data of ocr is in the package.
+        names: Data sets: conll2000, wnut17, glove, horses, or all. The data of ocr is in the package. Files of senna
+            have no known checksum: they must be put into the data folder by hand.
         data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
-        agree: Confirm that you have read and accept the terms of publishers that require it (senna).
-        keep_mismatched: Keep files whose checksum differs, for example because the publisher has changed them.
+        agree: Confirm that you have read and accept the terms of publishers that require it.
         as_json: Print the result as JSON.
     """
-    wanted = _named(names, [each.name for each in _all() if not each.packaged and (agree or not each.must_agree)])
+    wanted = _named(names, [each.name for each in _all() if _in_all(each, agree)])
     done: list[Obtained] = []
     failed: dict[str, str] = {}
     err = Console(stderr=True)
@@ -77,9 +76,10 @@ def data_download(
         for each in wanted:
             try:
                 report = _reporter(progress, each.name)
-                done.append(obtain(each.name, data_dir, agree=agree, keep_mismatched=keep_mismatched, progress=report))
+                done.append(obtain(each.name, data_dir, agree=agree, progress=report))
             except DataError as failure:
-                failed[each.name] = f"{failure}" + "; to accept them, add --agree" * (each.must_agree and not agree)
+                asked = each.downloadable and each.must_agree and not agree
+                failed[each.name] = f"{failure}" + "; to accept them, add --agree" * asked
             except KeyboardInterrupt:
                 progress.stop()
                 _print_line(err, f"Interrupted. The same command continues the download of {each.name}.")
@@ -161,6 +161,11 @@ def data_encoder(
         f"{count} sentences",
     )
     return None
+
+
+def _in_all(each: Dataset, agree: bool) -> bool:
+    """Whether `download all` gets this data set."""
+    return each.downloadable and not each.packaged and (agree or not each.must_agree)
 
 
 def _all() -> list[Dataset]:

@@ -7,6 +7,7 @@ the file (its ETag or Last-Modified), so that parts of two versions are never jo
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -133,6 +134,8 @@ class _Download:
             if isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):  # usually permanent: no retry
                 raise DownloadError(f"{self.url}: {cause}; check the network connection") from None
             raise _RetryError("the server timed out" if isinstance(cause, TimeoutError) else str(cause)) from None
+        except ValueError as failure:  # such as a redirect to an invalid URL
+            raise DownloadError(f"{self.url}: the server's answer is invalid: {failure}") from None
         self._finish(resumed=start > 0)
 
     def _resumable(self) -> int:
@@ -148,14 +151,13 @@ class _Download:
 
     def _check_headers(self, response: Any, start: int) -> tuple[int | None, int]:
         """The size of the whole file, and the offset in it at which the body of this response begins."""
-        length = response.headers.get("Content-Length", "")
-        total = int(length) if length.isdecimal() else None
+        total = _count(response.headers.get("Content-Length", ""))
         if response.status == 206:
             span, _, whole = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
             if span.partition("-")[0] != str(start) or self._stored_version() not in (None, _version(response)):
                 self._discard()
                 raise _RetryError("the server did not send the requested range")
-            total = int(whole) if whole.isdecimal() else None if total is None else start + total
+            total = _count(whole) or (None if total is None else start + total)
         else:
             start = 0
         if total is not None and self.size is not None and total != self.size:
@@ -243,4 +245,11 @@ def _open(url: str, start: int, version: str | None, timeout: float) -> Any:
 def _version(response: Any) -> str | None:
     """The strong ETag of the file, else its Last-Modified. A weak ETag does not identify a version."""
     etag = response.headers.get("ETag")
-    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+    version = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+    # It is sent back to the server, so it must be a valid header.
+    return version if version and len(version) <= 200 and version.isascii() and version.isprintable() else None
+
+
+def _count(text: str) -> int | None:
+    """A number of bytes in a header, if it is one."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None

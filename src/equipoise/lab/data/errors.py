@@ -4,8 +4,21 @@ import errno
 from pathlib import Path
 
 
+def printable(text: str, most: int = 600) -> str:
+    r"""The text on one line, without control characters, and not too long. Servers and files can contain anything.
+
+    >>> printable("404 \x1b[2J\r\nNot\u202e Found")
+    '404 \\x1b[2J\\r\\nNot\\u202e Found'
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:most])
+    return shown if len(text) <= most else f"{shown}..."
+
+
 class DataError(Exception):
     """A data file is missing or invalid. The message is one line and can be shown to the user."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UnknownDatasetError(DataError):
@@ -38,7 +51,7 @@ class MalformedLineError(DataError, ValueError):
         self.path, self.line, self.reason = Path(path), line, reason
 
     def __str__(self) -> str:
-        return f"{self.path}, line {self.line}: {self.reason}"
+        return printable(f"{self.path}, line {self.line}: {self.reason}")
 
 
 def explain(failure: OSError, path: Path) -> str:

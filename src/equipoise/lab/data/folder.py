@@ -125,7 +125,8 @@ def _how_to_get(wanted: Dataset, missing: list[File], folder: Path) -> str:
     source = next(source for source in wanted.sources if file in source.files)
     within = f"{file.member} of {source.name}" if file.member else source.name
     more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    command = f"get it with `equipoise data download {wanted.name}`, or " if source.verifiable else ""
     return (
-        f"{folder / file.path} is missing{more}: get it with `equipoise data download {wanted.name}`, or put {within} "
+        f"{folder / file.path} is missing{more}: {command}put {within} "
         f"from {wanted.page} there, or give a folder that contains it with --data-dir or EQUIPOISE_DATA"
     )

@@ -40,7 +40,6 @@ def obtain(
     data_dir: str | Path | None = None,
     *,
     agree: bool = False,
-    keep_mismatched: bool = False,
     limits: Limits = LIMITS,
     progress: Progress = lambda what, done, total: None,
 ) -> Obtained:
@@ -50,30 +49,32 @@ def obtain(
         name: The data set.
         data_dir: The data folder; None for the default (see `folder.data_folder`).
         agree: The user agrees to the publisher's terms. Required for data sets with `must_agree`.
-        keep_mismatched: Keep files that differ from the registry, for example after a publisher changed them.
         limits: Limits of each download. The size limit is taken from the registry instead.
         progress: Called repeatedly with the current step and its progress.
 
     >>> obtain("senna", "nowhere")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    equipoise.lab.data.errors.DataError: senna: the publisher requires consent to the terms (SENNA licence: ...
+    equipoise.lab.data.errors.DataError: senna is not downloaded, because no digest of words.lst is known: get ...
     """
     wanted, folder = dataset(name), data_folder(data_dir)
-    if wanted.must_agree and not agree:
-        raise DataError(f"{name}: the publisher requires consent to the terms ({wanted.terms}): read {wanted.page}")
     states = {source: [check(file, folder / file.path) for file in source.files] for source in wanted.sources}
     incomplete = [source for source in states if not all(state.right for state in states[source])]
+    for source in incomplete:
+        if not source.verifiable:
+            raise DataError(_by_hand(wanted, source, folder))
+    if incomplete and wanted.must_agree and not agree:
+        raise DataError(f"{name}: the publisher requires consent to the terms ({wanted.terms}): read {wanted.page}")
     if incomplete:
         with _locked_workspace(wanted, folder) as workspace:
             for source in incomplete:
-                states[source] = _obtain_source(source, folder, workspace, keep_mismatched, limits, progress)
+                states[source] = _obtain_source(source, folder, workspace, limits, progress)
     files = tuple(state for each in states.values() for state in each)
     return Obtained(name, files, fetched=bool(incomplete), notes=wanted.unknown if incomplete else ())
 
 
 def _obtain_source(
-    source: Source, folder: Path, workspace: Path, keep_mismatched: bool, limits: Limits, progress: Progress
+    source: Source, folder: Path, workspace: Path, limits: Limits, progress: Progress
 ) -> list[FileState]:
     downloaded, staging = workspace / source.name, workspace / "made"
     shutil.rmtree(staging, ignore_errors=True)
@@ -87,8 +88,11 @@ def _obtain_source(
     )
     try:
         _stage(source, downloaded, staging, progress)
-        wrong = [state for state in (check(file, staging / file.path) for file in source.files) if not state.right]
-        if wrong and not keep_mismatched:
+        states = [check(file, staging / file.path) for file in source.files]
+        # A file without a digest is accepted only from an archive whose digest was right.
+        accepted = ("ok",) if source.sha256 is None else ("ok", "unchecked")
+        wrong = [state for state in states if state.state not in accepted]
+        if wrong:
             raise DownloadError(_mismatch(source, staging, wrong))
         put(staging, folder)
     except DataError:
@@ -123,8 +127,16 @@ def _mismatch(source: Source, staging: Path, wrong: list[FileState]) -> str:
     first = wrong[0]
     return (
         f"{source.url}: {len(wrong)} of its {len(source.files)} files differ from the registry, for example "
-        f"{first.path.relative_to(staging)} ({first.state}: {first.detail}); no file was kept; use --keep-mismatched "
-        "to keep them"
+        f"{first.path.relative_to(staging)} ({first.state}: {first.detail}); no file was kept"
+    )
+
+
+def _by_hand(wanted: Dataset, source: Source, folder: Path) -> str:
+    unknown = ", ".join(file.path.rpartition("/")[2] for file in source.files if not file.recognisable)
+    steps = [f"{file.member or source.name} as {folder / file.path}" for file in source.files]
+    return (
+        f"{wanted.name} is not downloaded, because no digest of {unknown} is known: get {source.name} from "
+        f"{wanted.page}, and put {' and '.join(steps)}"
     )
 
 

@@ -1,7 +1,8 @@
 """Every data set: its publisher, its terms, its files, and their sizes and digests.
 
 A digest is listed only if it was computed from the file, or if several independent projects record the same one. If the
-digest of a publisher's archive is not known (`Source.sha256 is None`), each file in it is checked instead.
+digest of a publisher's archive is not known (`Source.sha256 is None`), each file in it is checked instead. Where a file
+has no digest either, nothing is downloaded: the user must put the files into the data folder (`Source.verifiable`).
 """
 
 import difflib
@@ -46,6 +47,11 @@ class Source:
     def name(self) -> str:
         return self.url.rsplit("/", 1)[-1]
 
+    @property
+    def verifiable(self) -> bool:
+        """Whether everything that a download puts into the data folder can be checked by a digest."""
+        return self.sha256 is not None or all(file.recognisable for file in self.files)
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -64,8 +70,13 @@ class Dataset:
         return (*(file for source in self.sources for file in source.files), *self.others)
 
     @property
+    def downloadable(self) -> bool:
+        """Whether the data set can be downloaded; otherwise the user must put its files into the data folder."""
+        return all(source.verifiable for source in self.sources)
+
+    @property
     def unknown(self) -> tuple[str, ...]:
-        """One note for each download that cannot be verified by its digest."""
+        """One note for each archive whose own digest is not known."""
         notes = []
         for source in self.sources:
             if source.sha256 is None:
