@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..files import remove_leftovers
 from .checking import FileState, check
 from .download import LIMITS, Limits, fetch
 from .errors import DataError, DownloadError, explain
@@ -152,6 +153,7 @@ def _locked_workspace(wanted: Dataset, folder: Path) -> Iterator[Path]:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise DataError(f"{folder}: another process is downloading {wanted.name} there") from None
+            remove_leftovers(workspace, r"\.unpack-.*")
             yield workspace
         if not any(workspace.iterdir()):
             workspace.rmdir()

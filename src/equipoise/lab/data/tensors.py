@@ -9,12 +9,15 @@ safetensors library can read these files, and no file can run code.
 import json
 import math
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..files import remove_leftovers
 
 KINDS = {
     torch.float32: "F32",
@@ -46,6 +49,7 @@ def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent, rf"{re.escape(path.name)}\.[0-9]+\.part")
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

@@ -11,6 +11,7 @@ and continues from its checkpoints. Without file locks (on Windows), only one pr
 
 import hashlib
 import os
+import re
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,7 @@ from glob import escape
 from io import FileIO
 from pathlib import Path
 
+from ..files import remove_leftovers
 from ..recipe import Recipe
 from ..training import BadFileError
 from ..training.checkpoint import read, remove
@@ -66,6 +68,7 @@ class Shares:
         self._end = 0
         self._of_checkpoint: dict[Path, list[Recipe]] = {}
         self._file: FileIO | None = None
+        remove_leftovers(store.path.parent, rf"{re.escape(store.path.name)}\.[0-9a-f]+\.checkpoint\.[0-9]+\.part")
 
     def missing(self) -> list[Recipe]:
         """The wanted recipes without a record."""
