@@ -22,7 +22,8 @@ class BalanceCallback(Callback):
     to configure. If a module has several such layers, the name of the layer follows: "crf_balance/tagger.crf".
 
     `scaling.verdict` judges the ratios. If transitions have almost no influence and the ratio is not falling, or if
-    that is the result of training, its advice is printed as a warning, once.
+    that is the result of training, its advice is printed as a warning, once. A layer with `scaling.Learned` gives no
+    warning: its ratio starts high, and training chooses it.
 
     >>> from lightning.pytorch import Trainer
     >>> trainer = Trainer(callbacks=[BalanceCallback()], logger=False, enable_checkpointing=False, accelerator="cpu")
@@ -70,6 +71,8 @@ class BalanceCallback(Callback):
         self.ratios = state_dict["ratios"]
 
     def _judge(self, name: str, *, final: bool) -> None:
+        if name not in self._layers or isinstance(self._layers[name].scaling, scaling.Learned):
+            return
         found = scaling.verdict(self.ratios[name])
         if found.state == "unary dominates" and (final or found.trend != "falling") and not self._warned:
             self._warned = True
