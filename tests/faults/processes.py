@@ -10,10 +10,12 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 
-def start(store: Path, runs: int, epochs: int, workers: int = 0, first: int | None = None) -> subprocess.Popen[str]:
+def start(
+    store: Path, runs: int, epochs: int, workers: int = 0, *, first: int | None = None, room: int = 1000
+) -> subprocess.Popen[str]:
     """The sweep, in its own process."""
     program = str(TESTS / "faults" / "sweep.py")
-    command = [sys.executable, program, *map(str, (store, runs, epochs, first or epochs, workers))]
+    command = [sys.executable, program, *map(str, (store, runs, epochs, first or epochs, workers, room))]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS.parent / "src")))}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from faults.processes import alive, children, lines, start, wait_until
-from faults.sweep import recipes
+from faults.recipes import recipes
 
 from equipoise.lab.run.store import Store
+from equipoise.lab.training.checkpoint import read
 
 pytestmark = [
     pytest.mark.slow,
@@ -101,3 +102,21 @@ def test_a_living_sweep_takes_over_the_runs_of_a_killed_one(tmp_path: Path) -> N
     out, err = second.communicate(timeout=120)
     assert (second.returncode, out.strip()) == (0, "2"), err
     assert_complete(store, 2, 100)
+
+
+def test_a_full_disk_ends_the_workers_and_keeps_the_run_in_a_checkpoint(tmp_path: Path) -> None:
+    """The first record does not fit. Other runs would not end in this test."""
+    store = tmp_path / "runs.jsonl"
+    process = start(store, 8, 100_000, workers=2, first=2, room=0)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.startswith(f"the disk is full; 0 runs were added to {store}; 1 more finished run is kept in {tmp_path}")
+    kept = Path(err.partition(" is kept in ")[2].partition(";")[0])
+    assert [run.recipe.seed for run in read(kept).runs.values()] == [0]
+    again = start(store, 8, 100_000, first=2)
+    try:
+        wait_until(lambda: lines(store) == 1)
+    finally:
+        again.kill()
+        again.communicate()
+    assert [one.recipe.seed for one in Store(store).records()] == [0]
