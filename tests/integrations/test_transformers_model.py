@@ -11,6 +11,7 @@ pytest.importorskip("tokenizers")
 
 import tiny_encoder
 from torch import Tensor
+from torch.export import Dim, export
 from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from equipoise import ChainCRF, chain, scaling
@@ -271,14 +272,24 @@ def test_a_training_step_compiles_without_a_graph_break() -> None:
 
 
 @pytest.mark.slow
-def test_prediction_compiles_and_exports() -> None:
+def test_prediction_compiles_without_a_graph_break() -> None:
     made = model()
     ids, attended, mask = IDS[:, :4], ATTENDED[:, :4], LABELS[:, :4] != -100
     expected = made(ids, attended, word_mask=mask)
-    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")(ids, attended, word_mask=mask)
-    program = torch.export.export(made, (ids, attended), {"word_mask": mask}).module()
-    exported = program(ids, attended, word_mask=mask)
-    for output in (compiled, exported):
+    output = torch.compile(made, fullgraph=True, backend="aot_eager")(ids, attended, word_mask=mask)
+    torch.testing.assert_close(output.logits, expected.logits)
+    assert torch.equal(output.labels, expected.labels)
+
+
+@pytest.mark.slow
+def test_prediction_exports_for_any_batch_size_and_length() -> None:
+    made = model()
+    shape = {0: Dim("batch"), 1: Dim("length", min=2, max=64)}
+    shapes = dict.fromkeys(("input_ids", "attention_mask", "word_mask"), shape)
+    program = export(made, (IDS, ATTENDED), {"word_mask": LABELS != -100}, dynamic_shapes=shapes).module()
+    for size in ((2, 7), (3, 11), (1, 2)):
+        ids, mask = torch.randint(4, 60, size), torch.rand(size) < 0.6
+        expected, output = (x(ids, torch.ones_like(ids), word_mask=mask) for x in (made, program))
         torch.testing.assert_close(output.logits, expected.logits)
         assert torch.equal(output.labels, expected.labels)
 
