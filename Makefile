@@ -15,9 +15,9 @@ check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Read site/index.html. The variable hides an advertisement of the theme.
+# Read site/index.html. Not --quiet: warnings would then not fail the build. The variable hides a notice of the theme.
 docs: .venv/ready
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/ready
 	$(BIN)/equipoise bench chain $(ARGS)
