@@ -270,7 +270,7 @@ class _Trainer:
                 run = replica.run(test[place], train[place], stack.alphas()[place], ratio[place])
                 progress.runs[i] = run
                 self._hand_out(i)
-        self.journal.write(progress, now=not progress.members)
+        self.journal.write(progress, now=len(progress.runs) == len(self.recipes))
 
     def _hand_out(self, i: int) -> None:
         """Call `done` with a finished run. If that fails, as on a full disk, the checkpoint keeps the run if it can."""
