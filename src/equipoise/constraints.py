@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+__all__ = ["Constraints", "from_labels"]
+
 
 class Scheme(NamedTuple):
     """The prefixes of a tagging scheme, by what they say about a label and its neighbours."""
