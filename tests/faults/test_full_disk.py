@@ -57,8 +57,8 @@ def test_a_run_that_does_not_fit_in_the_store_is_kept_in_a_checkpoint(
         runner.run(RECIPES, store, stack_size=2)
     (checkpoint,) = tmp_path.glob("*.checkpoint")
     assert str(caught.value) == (
-        f"{store.path} could not be written: No space left on device; its records are unchanged; 3 runs were added to "
-        f"{store.path}; 1 more finished run is kept in {checkpoint}; the same command continues when there is room"
+        f"{store.path} could not be written: No space left on device; its records are unchanged; runs added to "
+        f"{store.path}: 3; 1 more finished run is kept in {checkpoint}; the same command continues when there is room"
     )
     assert disk.trained == 4  # no further run was trained
     assert len(store.records()) == 3
@@ -71,14 +71,14 @@ def test_a_run_that_does_not_fit_in_the_store_is_kept_in_a_checkpoint(
 def test_a_run_that_fits_nowhere_is_reported_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "runs.jsonl")
     Disk(monkeypatch, records=0, checkpoints=False)
-    with pytest.raises(StoreError, match=r"; 0 runs were added to .*; 1 more finished run is lost; "):
+    with pytest.raises(StoreError, match=r"; runs added to .*: 0; 1 more finished run is lost; "):
         runner.run(RECIPES[:1], store, stack_size=2)
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "runs.jsonl")
     disk = Disk(monkeypatch, records=9, checkpoints=False)
-    with pytest.raises(WritingError, match=r"No space left on device; no progress is saved; 2 runs were added to "):
+    with pytest.raises(WritingError, match=r"No space left on device; no progress is saved; runs added to .*: 2; "):
         runner.run(RECIPES, store, stack_size=2)
     assert disk.trained == len(store.records()) == 2
 
@@ -106,7 +106,7 @@ class Workers:
 def test_no_further_portion_is_trained_when_the_store_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, engine = Store(tmp_path / "runs.jsonl"), Workers()
     Disk(monkeypatch, records=1, checkpoints=True)
-    with pytest.raises(StoreError, match=r"; 1 runs were added to "):
+    with pytest.raises(StoreError, match=r"; runs added to .*: 1; "):
         runner.run(RECIPES, store, engine=engine, stack_size=2)
     assert engine.refused == [RECIPES[1]]
     assert len(store.records()) == 1

@@ -110,7 +110,7 @@ def test_a_full_disk_ends_the_workers_and_keeps_the_run_in_a_checkpoint(tmp_path
     process = start(store, 8, 100_000, workers=2, first=2, room=0)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err.startswith(f"the disk is full; 0 runs were added to {store}; 1 more finished run is kept in {tmp_path}")
+    assert err.startswith(f"the disk is full; runs added to {store}: 0; 1 more finished run is kept in {tmp_path}")
     kept = Path(err.partition(" is kept in ")[2].partition(";")[0])
     assert [run.recipe.seed for run in read(kept).runs.values()] == [0]
     again = start(store, 8, 100_000, first=2)

@@ -155,7 +155,7 @@ class _Sweep:
 
     def summary(self, device: str, precision: str) -> str:
         """What was kept when a file could not be written."""
-        parts = [f"{self.added} runs were added to {self.store.path}"]
+        parts = [f"runs added to {self.store.path}: {self.added}"]
         for kept in self.not_stored:
             path = next(
                 checkpoint_path(self.store.path, some, device, precision)

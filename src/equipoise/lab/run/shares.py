@@ -15,6 +15,7 @@ import re
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from glob import escape
 from io import FileIO
 from pathlib import Path
@@ -118,7 +119,7 @@ class Shares:
         for path in self.store.path.parent.glob(f"{escape(self.store.path.name)}.*.claim"):
             if self._file is not None and path == Path(self._file.name):
                 continue
-            with path.open("rb") as file:
+            with suppress(FileNotFoundError), path.open("rb") as file:  # its process may end and remove it now
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
