@@ -17,8 +17,9 @@ from equipoise.lab.run import runner
 from equipoise.lab.run.local import Local
 from equipoise.lab.run.store import Record, Store, StoreError
 
-tasks.TASKS["tiny"] = Tiny  # also in the workers, which import this file
-runner.CHECKPOINT_SECONDS = 0.1
+if __name__ in ("__main__", "__mp_main__"):  # as a program, and in its workers, but not where pytest imports it
+    tasks.TASKS["tiny"] = Tiny
+    runner.CHECKPOINT_SECONDS = 0.1
 
 
 class SmallStore(Store):
