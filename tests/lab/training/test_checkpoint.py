@@ -14,7 +14,7 @@ from lab.training.resumable import FINE_TUNED, RECIPES, files_in, train_in, with
 from lab.training.tiny import recipe
 
 from equipoise.lab.files import WritingError
-from equipoise.lab.training import BadFileError, Recipe, remove_checkpoint, tensors, train
+from equipoise.lab.training import BadFileError, Recipe, checkpoint, remove_checkpoint, tensors, train
 from equipoise.lab.training.replica import Replica
 
 
@@ -323,3 +323,13 @@ def test_a_checkpoint_has_only_tensors_and_json(tmp_path: Path) -> None:
 def test_a_replica_survives_json() -> None:
     replica = Replica(recipe(scheme="stage"))
     assert Replica.from_json(json.loads(json.dumps(replica.to_json()))) == replica
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-9])
+def test_large_progress_is_written_only_if_every_epoch_must_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(checkpoint, "LARGEST_BYTES", 100)
+    path = tmp_path / "file"
+    train([recipe(max_epochs=1)], checkpoint=path, checkpoint_seconds=seconds)
+    assert path.exists() == (seconds == 0)

@@ -28,6 +28,9 @@ FORMAT = "equipoise training 1"
 LARGEST_COST = 0.05
 """The largest share of the time that is spent on writing, if the file need not be written after every epoch."""
 
+LARGEST_BYTES = 2**30
+"""Larger progress is not written then. A stack of encoders has 8 GB, and trains in less time than these take."""
+
 
 @dataclass
 class Progress:
@@ -49,7 +52,7 @@ class Journal:
     Args:
         path: the file.
         seconds: the minimum time between two writes. With 0 every epoch is written, whatever it costs; otherwise
-            writing takes at most 5 % of the time.
+            writing takes at most 5 % of the time, and progress of more than 1 GB is not written.
     """
 
     def __init__(self, path: Path | None, seconds: float = 0.0) -> None:
@@ -74,6 +77,8 @@ class Journal:
             return
         named = {f"stack/{name}": x for name, x in progress.stack.items()}
         named |= {f"kept/{i}/{name}": x for i, kept in progress.kept.items() for name, x in kept.items()}
+        if self.seconds and sum(x.nbytes for x in named.values()) > LARGEST_BYTES:
+            return
         text = {
             "format": FORMAT,
             "replicas": [replica.to_json() for replica in progress.replicas],
