@@ -4,6 +4,7 @@ U'_t(j) = a U_t(j) + [t = 1] b start(j) + [t = L] b end(j),    W' = b W,    -inf
 (a, b) = scaling(U, (W, start, end)), where forbidden transitions do not count in the size of the pairwise part
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -167,7 +168,8 @@ class ChainPotentials(nn.Module):
         norms = energy.norms(unary, self._counted(row), kept.lengths)
         if method.needs_sizes:
             norms = checked(norms)
-        found = factors(energy, method, norms, learning=learning, weights=weights)
+        learn = partial(method.learn, weights=weights) if learning else None
+        found = factors(energy, method, norms, method.state(), learn, weights)
         return Parts(*scaled(energy, unary, row, found), found.penalty)
 
     def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor]:

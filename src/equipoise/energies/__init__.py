@@ -4,7 +4,7 @@ The layers in `crf/` and the training engine use the same two energies, `chain` 
 place where a scaling method meets an energy.
 """
 
-from .balance import Balanced, Factors, balance, factors, factors_of, gradient_factors, scaled
+from .balance import Balanced, Factors, balance, factors, scaled
 from .chain import ChainEnergy
 from .energy import Energy
 from .gaussian import Embedded, GaussianEnergy
@@ -21,7 +21,5 @@ __all__ = [
     "RandomPairs",
     "balance",
     "factors",
-    "factors_of",
-    "gradient_factors",
     "scaled",
 ]

@@ -3,6 +3,7 @@
 U' = a U,   W' = b W,   (a, b) = factors(state, (||U||, ||W||))
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -10,8 +11,6 @@ from torch import Tensor
 from ..scaling import Norms, Scaling, State
 from ..scaling.gradients import scale_gradient, with_gradients
 from .energy import Energy, Pairwise
-
-Gradients = tuple[Tensor | None, Tensor | None]
 
 
 class Factors(NamedTuple):
@@ -31,7 +30,12 @@ class Balanced(NamedTuple):
 
 
 def factors(
-    energy: Energy, method: Scaling, norms: Norms, *, learning: bool = False, weights: Tensor | None = None
+    energy: Energy,
+    method: Scaling,
+    norms: Norms,
+    state: State,
+    learn: Callable[[Norms], State] | None = None,
+    weights: Tensor | None = None,
 ) -> Factors:
     """What the method makes of the sizes of both parts.
 
@@ -39,29 +43,18 @@ def factors(
         energy: the energy.
         method: the scaling method.
         norms: of the energy.
-        learning: whether this is a training step, in which the module may measure and move its state.
-        weights: (*batch,), 0 for examples that do not count in such a measurement.
+        state: of the method.
+        learn: given in a training step: measures what the method needs, and returns the state for this step.
+        weights: (*batch,), 0 for examples that do not count in a training step.
     """
-    if not learning:
-        return factors_of(method, method.state(), norms)
-    found = gradient_factors(energy, method, method.state(), norms, weights)
-    norms = with_gradients(norms, *found)
-    return factors_of(method, method.learn(norms, weights), norms, found)
-
-
-def factors_of(method: Scaling, state: State, norms: Norms, gradients: Gradients = (None, None)) -> Factors:
-    """The same for a given state."""
+    gradients: tuple[Tensor | None, Tensor | None] = None, None
+    if learn is not None:
+        found = method.gradient_factors(state, norms, weights)
+        if found is not None:  # a net that computes the pairwise part has its own gradients
+            gradients = found[0], found[1] if energy.has_parameters else None
+        norms = with_gradients(norms, *gradients)
+        state = learn(norms)
     return Factors(*method.factors(state, norms), method.penalty_of(state, norms), *gradients)
-
-
-def gradient_factors(
-    energy: Energy, method: Scaling, state: State, norms: Norms, weights: Tensor | None = None
-) -> Gradients:
-    """What the gradients of both parts are multiplied by in a training step; that of a net is not, only its scores'."""
-    found = method.gradient_factors(state, norms, weights)
-    if found is None:
-        return None, None
-    return found[0], found[1] if energy.has_parameters else None
 
 
 def scaled(energy: Energy, unary: Tensor, pairwise: Pairwise, found: Factors) -> tuple[Tensor, Pairwise]:
@@ -90,5 +83,6 @@ def balance(
     >>> found.unary, found.pairwise[0]
     (tensor([[ 3., -1.]]), tensor([1., 1.]))
     """
-    found = factors(energy, method, energy.norms(unary, pairwise, lengths), learning=learning)
+    learn = method.learn if learning else None
+    found = factors(energy, method, energy.norms(unary, pairwise, lengths), method.state(), learn)
     return Balanced(*scaled(energy, unary, pairwise, found), found.penalty)

@@ -94,12 +94,3 @@ SCHEMES = {
     )
     for factor in (10, 100, 1000)
 }
-
-
-def methods() -> dict[str, type[Scaling]]:
-    """The scaling methods of all schemes, by name.
-
-    >>> sorted(methods())
-    ['Fixed', 'Learned', 'Offline', 'Online', 'Regularized', 'Temperature']
-    """
-    return {scheme.method.__name__: scheme.method for scheme in SCHEMES.values()}

@@ -12,8 +12,8 @@ There is nothing to choose, and any learning rate serves. Five choices make it s
             at first, and more slowly as it grows.
     u, w    move by steps of their own (`pace`), which do not depend on the optimizer. e^w starts at 0.1 e^u.
 
-Each part has the gradient of a part of size 1 (`gradient_factors`). Without it, division by a small size would make the
-gradient so large that clipping would act on it alone and SGD would overshoot.
+A part that is smaller than 1 has the gradient of a part of size 1 (`gradient_factors`). Without it, division by a small
+size would make the gradient so large that clipping would act on it alone and SGD would overshoot.
 
 `docs/explanations/balance.md` explains each, with measurements.
 """
@@ -106,8 +106,9 @@ class Learned(Scaling):
     the batch. The state is in buffers, as in batch norm: checkpoints contain it, and DistributedDataParallel sends that
     of the first process to the others.
 
-    In training the gradient of a part is multiplied by its size, and the derivative of s is that of the batch. So
-    gradients with respect to the scores are not exact derivatives of the loss; in evaluation mode they are.
+    In training the gradient of a part is multiplied by its size where that is below 1, and the derivative of s is that
+    of the batch. So gradients with respect to the scores are not exact derivatives of the loss; in evaluation mode they
+    are.
 
     >>> method = Learned().eval()
     >>> unary, pairwise = method(torch.tensor([[30.0, -10.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.0]]))

@@ -19,7 +19,7 @@ from .gradients import scale_gradient, with_gradients
 from .norms import Norms, checked, measure, once
 
 State = Any
-"""A named tuple of tensors, each a number or one number per replica, (E,). Every method has its own."""
+"""A named tuple of tensors, for one model or with replicas as their first dimension. Every method has its own."""
 
 
 class Scaling(nn.Module):

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...energies import Factors, factors_of, gradient_factors
+from ...energies import Factors, factors
 from ...energies.energy import Energy, Pairwise
 from ...scaling import Norms, Scaling, State
 from ...scaling.broadcasting import leading
-from ...scaling.gradients import with_gradients
 from ..recipe import Recipe
 from ..schemes import SCHEMES
 from ..tasks import Batch, Parameters
@@ -39,15 +38,14 @@ class Group:
     def factors(self, energy: Energy, parameters: Parameters, norms: Norms, weights: Tensor | None) -> Factors:
         """The factors of both parts. In a training step examples have weights, and what is measured is stored."""
         state = self.state(parameters)
-        if weights is None:
-            return factors_of(self.method, state, norms)
-        gradients = gradient_factors(energy, self.method, state, norms, weights)
-        norms = with_gradients(norms, *gradients)
-        if self.method.kept:
-            state = self.method.measured(state, norms, weights)
+
+        def learn(norms: Norms) -> State:
+            found = self.method.measured(state, norms, weights)
             for name in self.method.kept:
-                parameters[PREFIX + name][self.members] = getattr(state, name).detach()
-        return factors_of(self.method, state, norms, gradients)
+                parameters[PREFIX + name][self.members] = getattr(found, name).detach()
+            return found
+
+        return factors(energy, self.method, norms, state, None if weights is None else learn, weights)
 
     @torch.no_grad()
     def move(self, parameters: Parameters, gradients: Parameters, moves: Tensor) -> None:

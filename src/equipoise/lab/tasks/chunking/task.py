@@ -30,6 +30,7 @@ from ...recipe import OBJECTIVES
 from ..predicting import Predictor, Request
 from ..task import Batch, Parameters, Split
 from .chunks import Counter
+from .scoring import CountsChunks
 from .sentences import Sentences
 from .settings import SETTINGS
 from .vocabulary import Vocabulary
@@ -67,7 +68,7 @@ class Corpus(NamedTuple):
         return [*self.train, *self.test]
 
 
-class Chunking:
+class Chunking(CountsChunks):
     name = "chunking"
     title = "Text chunking"
     metric = "F1"
@@ -177,19 +178,6 @@ class Chunking:
 
     def pairwise(self, parameters: Parameters, batch: Batch) -> Tensor:
         return parameters["pairwise.matrix"][:, None]
-
-    def scores(self, predictions: Tensor, batch: Batch) -> Tensor:
-        """Right, predicted and true chunks of each sentence."""
-        return self.count(predictions, batch).sum(-2).to(torch.get_default_dtype())
-
-    def measure(self, sums: Tensor) -> Tensor:
-        right, predicted, true = sums.unbind(-1)
-        return 2 * right / (predicted + true).clamp(min=1)
-
-    def count(self, predictions: Tensor, batch: Batch) -> Tensor:
-        """Right, predicted and true chunks of each sentence and type, (E, B, T, 3)."""
-        assert batch.lengths is not None
-        return self.counter.count(predictions, batch.labels, batch.lengths)
 
     def predict(self, model: Predictor, request: Request) -> Any:
         from .predict import predict

@@ -24,6 +24,7 @@ from ...nets import dropout
 from ...nets.dropout import Dropout
 from ...recipe import OBJECTIVES
 from ..chunking.chunks import Counter
+from ..chunking.scoring import CountsChunks
 from ..predicting import Predictor, Request
 from ..settings import Settings
 from ..task import Batch, Parameters, Split
@@ -37,7 +38,7 @@ DEFAULT = "minilm"
 DROPOUT = "statistics.dropout"
 
 
-class Tagging:
+class Tagging(CountsChunks):
     """A task on one corpus. Examples are numbered by their length in words, so batches in order need little padding."""
 
     name: ClassVar[str]
@@ -142,19 +143,6 @@ class Tagging:
 
     def pairwise(self, parameters: Parameters, batch: Batch) -> Tensor:
         return parameters["pairwise.matrix"][:, None]
-
-    def scores(self, predictions: Tensor, batch: Batch) -> Tensor:
-        """Right, predicted and true chunks of each sentence."""
-        return self.count(predictions, batch).sum(-2).to(torch.get_default_dtype())
-
-    def measure(self, sums: Tensor) -> Tensor:
-        right, predicted, true = sums.unbind(-1)
-        return 2 * right / (predicted + true).clamp(min=1)
-
-    def count(self, predictions: Tensor, batch: Batch) -> Tensor:
-        """Right, predicted and true chunks of each sentence and type, (E, B, T, 3)."""
-        assert batch.lengths is not None
-        return self.counter.count(predictions, batch.labels, batch.lengths)
 
     def predict(self, model: Predictor, request: Request) -> Any:
         """Precision, recall and F1 on the test part."""
