@@ -57,7 +57,7 @@ crf.loss(unary, crf.decode(unary)).backward()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("missing", ["rich", "tyro", "matplotlib"])
+@pytest.mark.parametrize("missing", ["rich", "tyro"])
 def test_the_command_says_in_one_line_that_the_extra_is_missing(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from equipoise.lab.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -65,6 +65,22 @@ def test_the_command_says_in_one_line_that_the_extra_is_missing(missing: str) ->
     assert done.stderr == (
         "equipoise: the command needs more packages than the library: pip install 'equipoise[lab]'\n"
     )
+
+
+def test_the_extra_for_transformers_has_what_the_command_needs() -> None:
+    """One extra is enough for `equipoise tag train --encoder`."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    absent = [name_of(x) for x in extras["lab"] if x not in extras["transformers"]]
+    assert absent == ["matplotlib", "pillow"]
+    code = """
+import sys
+sys.modules |= {"matplotlib": None, "PIL": None}
+sys.argv = ["equipoise", "tag", "train", "--train", "no-such-file", "--out", "model"]
+from equipoise.lab.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "no-such-file cannot be read" in done.stderr
 
 
 def layer(module: str) -> str:

@@ -2,7 +2,11 @@
 
 import io
 import json
+import re
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,11 +71,17 @@ def test_run_reads_every_form_and_writes_every_form(
 ) -> None:
     model = trained / "model"
     text = tmp_path / "text.txt"
-    text.write_text("we met Grace Hopper in Oslo again.\n\nin Rome\n")
+    text.write_text("we met  Grace  Hopper in Oslo again.\n\nin Rome\n")
     assert command("tag", "run", model, text, "--json") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(row["words"]) for row in rows] == [8, 0, 2]
-    assert [span["text"] for span in rows[0]["spans"]] == ["Grace Hopper", "Oslo"]
+    assert [span["text"] for span in rows[0]["spans"]] == ["Grace  Hopper", "Oslo"]
+    spans = [span for row in rows for span in row["spans"]]
+    assert [text.read_text()[x["start_char"] : x["end_char"]] for x in spans] == ["Grace  Hopper", "Oslo", "Rome"]
+    assert command("tag", "run", model, text) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"we met \[Grace Hopper\]\(PER \d\.\d\d\) in \[Oslo\]\(LOC \d\.\d\d\) again\.", shown[0])
+    assert shown[1] == ""
     assert all(0.5 < span["probability"] <= 1 for row in rows for span in row["spans"])
     assert command("tag", "run", model, text, "--conll") == 0
     printed = capsys.readouterr().out
@@ -80,6 +90,10 @@ def test_run_reads_every_form_and_writes_every_form(
     again.write_text(printed)
     assert command("tag", "run", model, again, "--conll") == 0
     assert capsys.readouterr().out.split() == printed.split()
+    assert command("tag", "run", model, again, "--json") == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])["spans"][0]
+    assert first["text"] == "Grace Hopper"
+    assert "start_char" not in first  # columns have words, and no text around them
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"We met Ada. In Rome\nwe met Ada.")))
     assert command("tag", "run", model, "-", "--input", "text") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -108,7 +122,14 @@ def test_the_page_escapes_text_and_needs_no_other_file(command: Call, trained: P
         ("", "a O\n", (), "has no sentences"),
         ("a B-X\n", "a B-Y\n", (), "have no tags in common but O"),
         ("a B-X\n", "a E-X\n", (), "label 'E-X' does not fit IOB2"),
-        ("a B-X\n", "a B-X\n", ("--encoder", "/no/such/folder"), "--encoder /no/such/folder cannot be loaded"),
+        (
+            "a B-X\n",
+            "a B-X\n",
+            ("--encoder", "/no/such/folder"),
+            "cannot be loaded: it must be a folder with config.json",
+        ),
+        ("a B-X\n", "a B-X\n", ("--encoder", "./no"), "(there is no such folder)"),
+        ("a B-X\n", "a B-X\n", ("--encoder", "a/b/c"), "(there is no such folder, and no such name on the hub)"),
         ("a B-X\n", "a B-X\n", ("--tag-column", 3), "column 3 (--tag-column) is missing"),
         ("a B-X\n", "a B-X\n", ("--resume", "--overwrite"), "exclude each other"),
         ("a B-X\n", "a B-X\n", ("--epochs", 0), "--epochs must be positive, got 0"),
@@ -132,6 +153,38 @@ def test_wrong_input_is_one_line(
     assert command("tag", "train", "--train", paths[0], "--valid", paths[1], "--out", tmp_path / "m", *options) == 1
     assert message in failure(capsys)
     assert not (tmp_path / "m").exists()
+
+
+def test_without_a_network_an_encoder_by_name_fails_at_once(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers itself tries again for a minute."""
+    pytest.importorskip("transformers")
+    import huggingface_hub
+
+    with socket.socket() as free:  # no server listens there when it is closed
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    api = huggingface_hub.HfApi
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api(endpoint=address))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    train = write(tmp_path / "train.conll", 4)
+    started = time.monotonic()
+    assert command("tag", "train", "--train", train, "--out", tmp_path / "m", "--encoder", "some/name") == 1
+    assert "(the hub cannot be reached, and its cache on this machine does not have it)" in failure(capsys)
+    assert time.monotonic() - started < 10
+
+
+def test_a_reader_that_ends_early_is_no_error(trained: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("in Rome\n" * 6000)  # more than a pipe holds
+    call = [sys.executable, "-m", "equipoise", "tag", "run", str(trained / "model"), str(text)]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline().startswith("in [Rome](LOC ")
+        run.stdout.close()
+        assert run.stderr.read() == ""
 
 
 def test_a_model_is_not_replaced_by_accident(

@@ -1,8 +1,13 @@
 """Plain text is split by the rule that the guide documents."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
 import pytest
 
-from equipoise.lab.tagger.words import from_lines, from_text, split_words
+from equipoise.lab.data.text import lines
+from equipoise.lab.tagger.words import Text, from_lines, from_text, split_words
 
 
 @pytest.mark.parametrize(
@@ -28,11 +33,26 @@ def test_no_character_is_lost() -> None:
 
 def test_empty_lines_are_empty_sentences_and_only_they() -> None:
     rows = [(1, "So be it."), (2, ""), (3, "Don't")]
-    assert list(from_lines(rows)) == [("So", "be", "it", "."), (), ("Do", "n't")]
-    assert list(from_lines(rows, tokenized=True)) == [("So", "be", "it."), (), ("Don't",)]
+    assert [x.words for x in from_lines(rows)] == [("So", "be", "it", "."), (), ("Do", "n't")]
+    assert [x.words for x in from_lines(rows, tokenized=True)] == [("So", "be", "it."), (), ("Don't",)]
 
 
 def test_running_text_ends_sentences_at_stops_and_paragraphs() -> None:
     rows = enumerate(["Dr. No left the", "U.S. market. Why? He", "said so", "", "A title", "", ""], 1)
-    sentences = [" ".join(sentence) for sentence in from_text(rows)]
+    sentences = [" ".join(sentence.words) for sentence in from_text(rows)]
     assert sentences == ["Dr. No left the U.S. market .", "Why ?", "He said so", "A title"]
+
+
+@pytest.mark.parametrize("split", [from_lines, partial(from_lines, tokenized=True), from_text])
+def test_every_word_is_at_its_place_in_the_text(split: Callable[..., Iterator[Text]], tmp_path: Path) -> None:
+    raw = '\n  Dr. No didn\'t   leave. "Why?" he\r\n\tasked \U0001f600 twice, twice.\r\n\n \nA  title\nso be it'
+    path = tmp_path / "text.txt"
+    path.write_bytes(raw.encode())
+    text = path.read_text()  # the two characters of a Windows line break are one
+    found = list(split(lines(path)))
+    assert "".join(word for one in found for word in one.words) == "".join(text.split())
+    for one in found:
+        assert one.start is not None
+        assert text[one.start :].startswith(one.characters.split("\n")[0])
+        for word, (first, last) in zip(one.words, one.places(), strict=True):
+            assert text[one.start + first : one.start + last] == word

@@ -1,9 +1,9 @@
 """The command `equipoise`: the only place that parses arguments or prints."""
 
+import os
 import sys
 
 try:
-    import matplotlib  # noqa: F401
     import rich  # noqa: F401
     import tyro
 except ImportError:
@@ -42,6 +42,10 @@ def main() -> None:
         return
     try:
         app.cli(prog="equipoise", description=DESCRIPTION)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not written at exit
+        sys.exit(1)
     except (*EXPECTED, ValueError, OSError) as error:
         print(f"equipoise: {error}", file=sys.stderr)
         sys.exit(1)

@@ -1,5 +1,6 @@
 """The commands `equipoise tag train | run | score`: a tagger for text files."""
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -128,7 +129,7 @@ def tag_run(
             words separated by spaces. lines: one sentence per line, to be split into words. text: running text, to be
             split into sentences and words. auto: columns for .conll, .bio, .iob, .iob2 and .tsv, otherwise lines.
         word_column: Column of the word, from 1.
-        as_json: Print one JSON object per sentence: words, tags, and spans with their probabilities.
+        as_json: Print one JSON object per sentence: words, tags, and spans with their characters and probabilities.
         conll: Print one word and its tag per line, separated by a tab.
         html: Write a page with coloured spans to this file instead.
         device: Device.
@@ -137,13 +138,14 @@ def tag_run(
     if as_json + conll + (html is not None) > 1:
         raise ValueError("--json, --conll and --html exclude each other: choose one")
     tagger = load(model, device)
-    tagged = tagger.tag(_sentences(source, kind, word_column), probabilities=not conll)
+    texts, again = itertools.tee(_sentences(source, kind, word_column))
+    tagged = zip(tagger.tag((x.words for x in again), probabilities=not conll), texts, strict=True)
     if html is not None:
         write_whole(html, page(tagged, f"{source.name}, tagged by {model}"))
         return
     written = tag_output.as_json if as_json else tag_output.as_columns if conll else tag_output.in_brackets
-    for one in tagged:
-        print(written(one))
+    for one, text in tagged:
+        print(written(one, text))
 
 
 @tag.command(name="score")
@@ -241,12 +243,12 @@ def _scores(tagger: Tagger, sentences: Sequence[Sentence]) -> Evaluation:
     return evaluate(tagger.tags, sentences, found)
 
 
-def _sentences(source: Path, kind: str, word_column: int) -> Iterator[tuple[str, ...]]:
+def _sentences(source: Path, kind: str, word_column: int) -> Iterator[words.Text]:
     rows = _standard_input() if str(source) == "-" else lines(source)
     if kind == "auto":
         kind = "columns" if source.name.removesuffix(".gz").endswith(COLUMN_SUFFIXES) else "lines"
     if kind == "columns":
-        return (x.words for x in columns.read_words(rows, source, word_column))
+        return (words.from_words(x.words) for x in columns.read_words(rows, source, word_column))
     return words.from_text(rows) if kind == "text" else words.from_lines(rows, tokenized=kind == "words")
 
 

@@ -8,29 +8,33 @@ from typing import Any
 from ... import scaling
 from ..tagger.evaluation import Evaluation, confusion_lines, table
 from ..tagger.model import Tagged, describe
+from ..tagger.pieces import pieces
 from ..tagger.training import Epoch
+from ..tagger.words import Text
 
 
-def as_json(one: Tagged) -> str:
-    spans = [
-        {**span._asdict(), "text": " ".join(one.words[span.start : span.stop]), "probability": round(p, 6)}
-        for span, p in zip(one.spans, one.probabilities, strict=True)
-    ]
+def as_json(one: Tagged, text: Text) -> str:
+    places = text.places()
+    spans = []
+    for span, probability in zip(one.spans, one.probabilities, strict=True):
+        first, last = places[span.start][0], places[span.stop - 1][1]
+        found: dict[str, Any] = {**span._asdict(), "text": text.characters[first:last]}
+        if text.start is not None:
+            found |= {"start_char": text.start + first, "end_char": text.start + last}
+        spans.append(found | {"probability": round(probability, 6)})
     return json.dumps({"words": one.words, "tags": one.tags, "spans": spans}, ensure_ascii=False)
 
 
-def as_columns(one: Tagged) -> str:
+def as_columns(one: Tagged, text: Text) -> str:
     return "".join(f"{word}\t{label}\n" for word, label in zip(one.words, one.tags, strict=True))
 
 
-def in_brackets(one: Tagged) -> str:
-    parts: list[str] = []
-    place = 0
-    for span, probability in zip(one.spans, one.probabilities, strict=True):
-        parts += one.words[place : span.start]
-        parts.append(f"[{' '.join(one.words[span.start : span.stop])}]({span.kind} {probability:.2f})")
-        place = span.stop
-    return " ".join([*parts, *one.words[place:]])
+def in_brackets(one: Tagged, text: Text) -> str:
+    parts = [
+        part if span is None else f"[{part}]({span.kind} {probability:.2f})"
+        for part, span, probability in pieces(one, text)
+    ]
+    return " ".join("".join(parts).split())
 
 
 def fields(found: Evaluation) -> dict[str, Any]:

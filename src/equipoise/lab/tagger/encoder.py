@@ -48,16 +48,44 @@ class Encoder(nn.Module):
 def make(tags: TagSet, name: str) -> Tagger:
     """A tagger on a pretrained encoder: a folder, or a name on the Hugging Face hub."""
     integration, auto = _imported()
+    offline = not Path(name).is_dir() and _unreachable(name)
     try:
-        tokenizer = auto.from_pretrained(name)
+        tokenizer = auto.from_pretrained(name, local_files_only=offline)
         model = integration.CRFForTokenClassification.from_encoder(
-            name, tags.labels, None if tags.scheme == "none" else tags.scheme, on_invalid="repair", tokenizer=tokenizer
+            name,
+            tags.labels,
+            None if tags.scheme == "none" else tags.scheme,
+            on_invalid="repair",
+            tokenizer=tokenizer,
+            local_files_only=offline,
         )
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        wanted = "it must be a folder with config.json, model.safetensors and tokenizer.json, or a name on the hub"
-        raise ValueError(f"--encoder {name} cannot be loaded: {wanted} ({reason})") from None
+        reason = "the hub cannot be reached, and its cache on this machine does not have it"
+        raise _not_loaded(name, reason if offline else str(error).strip().split("\n")[0]) from None
     return Tagger(tags, Encoder(model, tokenizer), model.crf)
+
+
+def _unreachable(name: str) -> bool:
+    """Whether the hub cannot be reached. transformers would try for a minute."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError  # type: ignore[attr-defined]
+
+    if name.startswith((".", "/", "~")):
+        raise _not_loaded(name, "there is no such folder")
+    try:
+        HfApi().model_info(name, timeout=10)
+    except HFValidationError:
+        raise _not_loaded(name, "there is no such folder, and no such name on the hub") from None
+    except HfHubHTTPError:
+        return False  # the hub answered: loading says what is wrong
+    except (HTTPError, OSError):  # no connection, no answer in time, or HF_HUB_OFFLINE
+        return True
+    return False
+
+
+def _not_loaded(name: str, reason: str) -> ValueError:
+    wanted = "it must be a folder with config.json, model.safetensors and tokenizer.json, or a name on the hub"
+    return ValueError(f"--encoder {name} cannot be loaded: {wanted} ({reason})")
 
 
 def save(net: nn.Module, folder: Path) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from html import escape
 
 from .model import Tagged
+from .pieces import pieces
+from .words import Text
 
 STYLE = """
 body { font: 16px/1.9 system-ui, sans-serif; max-width: 50em; margin: 2em auto; padding: 0 1em; color: #222; }
@@ -14,14 +16,14 @@ p { margin: .5em 0; min-height: 1.9em; }
 """
 
 
-def page(sentences: Iterable[Tagged], title: str) -> str:
+def page(sentences: Iterable[tuple[Tagged, Text]], title: str) -> str:
     """The HTML of tagged sentences. The tooltip of a span is its probability."""
     body: list[str] = []
     kinds: dict[str, int] = {}
-    for one in sentences:
+    for one, text in sentences:
         for span in one.spans:
             kinds.setdefault(span.kind, len(kinds))
-        body.append(f"<p>{_sentence(one, kinds)}</p>")
+        body.append(f"<p>{_sentence(one, text, kinds)}</p>")
     colours = "".join(f".k{i} {{ background: {_colour(i)}; }}\n" for i in kinds.values())
     legend = " ".join(f'<mark class="k{i}">{escape(kind)}</mark>' for kind, i in kinds.items())
     head = f'<meta charset="utf-8">\n<title>{escape(title)}</title>\n<style>{STYLE}{colours}</style>'
@@ -31,15 +33,15 @@ def page(sentences: Iterable[Tagged], title: str) -> str:
     )
 
 
-def _sentence(one: Tagged, kinds: dict[str, int]) -> str:
-    parts, place = [], 0
-    for span, probability in zip(one.spans, one.probabilities, strict=True):
-        parts += [escape(word) for word in one.words[place : span.start]]
-        words = escape(" ".join(one.words[span.start : span.stop]))
-        label = f"<small>{escape(span.kind)}</small>"
-        parts.append(f'<mark class="k{kinds[span.kind]}" title="{probability:.3f}">{words}{label}</mark>')
-        place = span.stop
-    return " ".join([*parts, *(escape(word) for word in one.words[place:])])
+def _sentence(one: Tagged, text: Text, kinds: dict[str, int]) -> str:
+    parts = []
+    for part, span, probability in pieces(one, text):
+        if span is None:
+            parts.append(escape(part))
+        else:
+            label = f"<small>{escape(span.kind)}</small>"
+            parts.append(f'<mark class="k{kinds[span.kind]}" title="{probability:.3f}">{escape(part)}{label}</mark>')
+    return "".join(parts)
 
 
 def _colour(number: int) -> str:

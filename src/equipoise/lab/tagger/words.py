@@ -1,4 +1,4 @@
-"""Split plain text into sentences and words.
+"""Split plain text into sentences and words, and keep where they are in the text.
 
 A word is a run of letters, digits and other characters that are neither space nor punctuation. One sign of - . , ' & /
 @ _ or : between two such characters belongs to the word (e-mail, 1,000, AT&T), and so does one @ or # before it, and
@@ -11,7 +11,8 @@ follow, unless the word before . is a single letter or one of Mr, Mrs, Ms, Dr, P
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 JOINERS = "-.,'’&/@_:"  # noqa: RUF001
 ENDING = re.compile(r"(.+?)(n['’]t|['’](?:s|re|ve|ll|d|m))", re.IGNORECASE)  # noqa: RUF001
@@ -64,18 +65,51 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in [*sentences, text[start:]] if sentence.strip()]
 
 
-def from_lines(rows: Iterable[tuple[int, str]], *, tokenized: bool = False) -> Iterator[tuple[str, ...]]:
-    """One sentence per line; if `tokenized`, words are separated by spaces."""
+class Text(NamedTuple):
+    """A sentence: its words, and the characters in which they are found, in this order and with spaces between."""
+
+    words: tuple[str, ...]
+    characters: str
+    start: int | None = None  # of the sentence in the text; None if there is no text but only words
+
+    def places(self) -> list[tuple[int, int]]:
+        """Where each word begins and ends in `characters`.
+
+        >>> Text(("It", "'s"), " It's").places()
+        [(1, 3), (3, 5)]
+        """
+        return [(start, start + len(word)) for start, word in _found(self.words, self.characters)]
+
+
+def _found(parts: Iterable[str], text: str) -> Iterator[tuple[int, str]]:
+    """Where each part begins. Between parts there are only spaces."""
+    end = 0
+    for part in parts:
+        start = text.index(part, end)
+        yield start, part
+        end = start + len(part)
+
+
+def from_words(words: Sequence[str]) -> Text:
+    return Text(tuple(words), " ".join(words))
+
+
+def from_lines(rows: Iterable[tuple[int, str]], *, tokenized: bool = False) -> Iterator[Text]:
+    """One sentence per line; if `tokenized`, words are separated by spaces. A line break counts as one character."""
+    start = 0
     for _, line in rows:
-        yield tuple(line.split()) if tokenized else split_words(line)
+        yield Text(tuple(line.split()) if tokenized else split_words(line), line, start)
+        start += len(line) + 1
 
 
-def from_text(rows: Iterable[tuple[int, str]]) -> Iterator[tuple[str, ...]]:
+def from_text(rows: Iterable[tuple[int, str]]) -> Iterator[Text]:
     """The sentences of running text, in which line breaks are spaces and blank lines end paragraphs."""
-    paragraph: list[str] = []
+    paragraph, start, end = "", 0, 0
     for _, line in [*rows, (0, "")]:
         if line.strip():
-            paragraph.append(line.strip())
-        elif paragraph:
-            yield from map(split_words, split_sentences(" ".join(paragraph)))
-            paragraph = []
+            paragraph += line + "\n"
+        else:
+            for place, sentence in _found(split_sentences(paragraph), paragraph):
+                yield Text(split_words(sentence), sentence.rstrip(), start + place)
+            paragraph, start = "", end + len(line) + 1
+        end += len(line) + 1
