@@ -187,6 +187,20 @@ def test_the_callback_logs_the_balance_and_warns_once(tmp_path: Path) -> None:
     assert [x["eval_crf_balance"] for x in run.state.log_history if "eval_crf_balance" in x] == callback.ratios
 
 
+def test_the_callback_warns_about_the_end_of_training_but_not_about_learned_scaling(tmp_path: Path) -> None:
+    for method in (scaling.Fixed(1000.0), scaling.Learned()):
+        made, callback = model(tmp_path, scaling=method), BalanceCallback()
+        if isinstance(method, scaling.Learned):
+            made.crf.scaling.log_scales[..., 0] += 5
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            options = arguments(tmp_path, max_steps=1, eval_strategy="steps", eval_steps=1)
+            trainer(made, options, callbacks=[callback]).train()
+        assert callback.ratios[0] > 100
+        warned = [x for x in said if "almost no influence" in str(x.message)]
+        assert len(warned) == isinstance(method, scaling.Fixed)
+
+
 def test_the_callback_passes_the_ratio_to_trackers_through_the_trainer(tmp_path: Path) -> None:
     made, logged = model(tmp_path), []
     run = trainer(made, arguments(tmp_path))

@@ -10,9 +10,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from .. import scaling
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
+from .influence import warning
 
 
 class BalanceCallback(Callback):
@@ -21,8 +21,8 @@ class BalanceCallback(Callback):
     It measures the scores that `validation_step` gives to `crf.loss`, `crf(...)` or `crf.decode`, so there is nothing
     to configure. If a module has several such layers, the name of the layer follows: "crf_balance/tagger.crf".
 
-    `scaling.verdict` judges the ratios. If transitions have almost no influence and the ratio is not falling, or if
-    that is the result of training, its advice is printed as a warning, once. A layer with `scaling.Learned` gives no
+    `scaling.verdict` judges the ratios. If one part has almost no influence and the ratio does not improve, or if that
+    is the result of training, its advice is printed as a warning, once. A layer with `scaling.Learned` gives no
     warning: its ratio starts high, and training chooses it.
 
     >>> from lightning.pytorch import Trainer
@@ -53,8 +53,7 @@ class BalanceCallback(Callback):
             mean = sum(float(ratio) for ratio in measured) / len(measured)
             pl_module.log(name, mean, sync_dist=True)
             self.ratios.setdefault(name, []).append(mean)
-            if len(self.ratios[name]) > 1:
-                self._judge(name, final=False)
+            self._judge(name, final=False)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for name in self.ratios:
@@ -71,10 +70,8 @@ class BalanceCallback(Callback):
         self.ratios = state_dict["ratios"]
 
     def _judge(self, name: str, *, final: bool) -> None:
-        if name not in self._layers or isinstance(self._layers[name].scaling, scaling.Learned):
-            return
-        found = scaling.verdict(self.ratios[name])
-        if found.state == "unary dominates" and (final or found.trend != "falling") and not self._warned:
+        found = warning(self._layers[name], self.ratios[name], final=final) if name in self._layers else None
+        if found is not None and not self._warned:
             self._warned = True
             rank_zero_warn(f"{name}: {found}")
 

@@ -10,6 +10,7 @@ from equipoise.lab.data import conll, wnut17
 from equipoise.lab.data.errors import DataError
 from equipoise.lab.tagger.columns import Sentence, read, read_words
 
+CELLS = [("Rome", "B-LOC"), ("fell", "O"), None, ("#", "O"), ("so", "O")]  # None: a blank line
 WANTED = [Sentence(("Rome", "fell"), ("B-LOC", "O")), Sentence(("#", "so"), ("O", "O"))]
 
 
@@ -40,12 +41,21 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     assert list(read_words(rows, "a.tsv", 2)) == [Sentence(("New York", "fell"))]
 
 
+@pytest.mark.parametrize("separator", [";", "|", ", ", " ||| "])
+def test_any_text_may_separate_columns(separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join("" if x is None else separator.join(x) for x in CELLS))
+    assert read(path, separator=separator) == WANTED
+    with pytest.raises(ValueError, match="--separator must not be empty"):
+        read(path, separator="")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a O\nb O\nc\n", "line 3: expected 2 columns as in other lines, got 1: 'c'"),
         ("a\tO\nb\t\n", "line 2: the tag in column -1 is empty: 'b\\t'"),
-        ("a\nb\n", "line 1: expected a word and a tag, got one column: 'a'"),
+        ("a\nb\n", "line 1: expected a word and a tag, got one column (see --separator): 'a'"),
         ("", "has no sentences: one word and its tag per line are expected"),
         ("\n# x\n\n", "has no sentences: one word and its tag per line are expected"),
     ],

@@ -3,17 +3,16 @@
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
 import tyro
 
-from ..data.errors import DataError, MalformedLineError
-from ..data.text import lines
+from ..data.errors import DataError
 from ..files import write_whole
-from ..tagger import columns, words
+from ..tagger import columns
 from ..tagger.columns import Sentence
 from ..tagger.evaluation import Evaluation, confusion_lines, evaluate, table
 from ..tagger.features import Vocabulary
@@ -24,6 +23,7 @@ from ..tagger.tagset import TagSet, broken, infer
 from ..tagger.training import STATE, Settings, default_epochs, fit
 from . import tag_output
 from .choices import Device, check_device
+from .tag_input import read_parts, sentences
 from .tag_progress import watching
 
 tag = tyro.extras.SubcommandApp()
@@ -33,7 +33,6 @@ Json = Annotated[bool, tyro.conf.arg(name="json"), tyro.conf.FlagCreatePairsOff]
 Model = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 Source = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
 Scheme = Literal["auto", "IOB2", "IOB1", "BIOES", "BILOU", "BMES", "none"]
-COLUMN_SUFFIXES = (".conll", ".bio", ".iob", ".iob2", ".tsv")
 
 
 @tag.command(name="train")
@@ -47,6 +46,7 @@ def tag_train(
     scheme: Scheme = "auto",
     word_column: int = 1,
     tag_column: int = -1,
+    separator: str | None = None,
     epochs: int | None = None,
     learning_rate: float | None = None,
     batch: int = 32,
@@ -67,6 +67,7 @@ def tag_train(
         scheme: Tagging scheme. auto: it is detected. none: plain labels, one per word.
         word_column: Column of the word, from 1; -1 is the last one.
         tag_column: Column of the tag, from 1; -1 is the last one.
+        separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
         epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs.
         learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0001.
         batch: Sentences per step.
@@ -78,7 +79,7 @@ def tag_train(
     """
     check_device(device)
     _check_folder(out, resume, overwrite)
-    parts = _read_parts(train, valid, test, word_column, tag_column, seed)
+    parts = read_parts((train, valid, test), (word_column, tag_column, separator), seed)
     tags = infer(parts[0], None if scheme == "auto" else scheme, train)
     _warn_about(tags, parts, (train, valid or train, test))
     torch.manual_seed(seed)
@@ -115,6 +116,7 @@ def tag_run(
     *,
     kind: Annotated[Literal["auto", "columns", "words", "lines", "text"], tyro.conf.arg(name="input")] = "auto",
     word_column: int = 1,
+    separator: str | None = None,
     as_json: Json = False,
     conll: Flag = False,
     html: Path | None = None,
@@ -129,6 +131,7 @@ def tag_run(
             words separated by spaces. lines: one sentence per line, to be split into words. text: running text, to be
             split into sentences and words. auto: columns for .conll, .bio, .iob, .iob2 and .tsv, otherwise lines.
         word_column: Column of the word, from 1.
+        separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
         as_json: Print one JSON object per sentence: words, tags, and spans with their characters and probabilities.
         conll: Print one word and its tag per line, separated by a tab.
         html: Write a page with coloured spans to this file instead.
@@ -138,7 +141,7 @@ def tag_run(
     if as_json + conll + (html is not None) > 1:
         raise ValueError("--json, --conll and --html exclude each other: choose one")
     tagger = load(model, device)
-    texts, again = itertools.tee(_sentences(source, kind, word_column))
+    texts, again = itertools.tee(sentences(source, kind, word_column, separator))
     tagged = zip(tagger.tag((x.words for x in again), probabilities=not conll), texts, strict=True)
     if html is not None:
         write_whole(html, page(tagged, f"{source.name}, tagged by {model}"))
@@ -156,6 +159,7 @@ def tag_score(
     *,
     word_column: int = 1,
     tag_column: int = -1,
+    separator: str | None = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -166,12 +170,13 @@ def tag_score(
         source: File with one word and its tag per line, plain or gzipped.
         word_column: Column of the word, from 1; -1 is the last one.
         tag_column: Column of the tag, from 1; -1 is the last one.
+        separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
         device: Device.
         as_json: Print the result as JSON.
     """
     check_device(device)
     tagger = load(model, device)
-    sentences = columns.read(source, word_column, tag_column)
+    sentences = columns.read(source, word_column, tag_column, separator)
     _check_tags(tagger.tags, sentences, source, "the model")
     found = _scores(tagger, sentences)
     if as_json:
@@ -180,29 +185,14 @@ def tag_score(
         print("\n".join([*table(found), *confusion_lines(found)]))
 
 
-def _read_parts(
-    train: Path, valid: Path | None, test: Path | None, word_column: int, tag_column: int, seed: int
-) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
-    learned, checked, scored = (
-        [] if path is None else columns.read(path, word_column, tag_column) for path in (train, valid, test)
-    )
-    if valid is None:
-        if len(learned) < 2:
-            raise ValueError(f"{train} has one sentence: give a file for --valid, or more sentences")
-        order = torch.randperm(len(learned), generator=torch.Generator().manual_seed(seed)).tolist()
-        held = max(len(learned) // 10, 1)
-        checked, learned = [learned[i] for i in order[:held]], [learned[i] for i in order[held:]]
-    return learned, checked, scored
-
-
 def _warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequence[Path | None]) -> None:
     rules = tags.constraints()
     if rules is not None and (count := broken(parts[0], rules)):
         what = f"{count} of {len(parts[0])} sentences of {paths[0]} break the rules of {tags.scheme}"
         _say(f"{what}: their tags are repaired in training")
-    for sentences, path in zip(parts[1:], paths[1:], strict=True):
-        if sentences:
-            _check_tags(tags, sentences, path, str(paths[0]))
+    for part, path in zip(parts[1:], paths[1:], strict=True):
+        if part:
+            _check_tags(tags, part, path, str(paths[0]))
 
 
 def _check_tags(tags: TagSet, sentences: Sequence[Sentence], path: Path | None, known: str) -> None:
@@ -241,23 +231,6 @@ def _kept(out: Path) -> str:
 def _scores(tagger: Tagger, sentences: Sequence[Sentence]) -> Evaluation:
     found = [one.tags for one in tagger.tag([x.words for x in sentences], probabilities=False)]
     return evaluate(tagger.tags, sentences, found)
-
-
-def _sentences(source: Path, kind: str, word_column: int) -> Iterator[words.Text]:
-    rows = _standard_input() if str(source) == "-" else lines(source)
-    if kind == "auto":
-        kind = "columns" if source.name.removesuffix(".gz").endswith(COLUMN_SUFFIXES) else "lines"
-    if kind == "columns":
-        return (words.from_words(x.words) for x in columns.read_words(rows, source, word_column))
-    return words.from_text(rows) if kind == "text" else words.from_lines(rows, tokenized=kind == "words")
-
-
-def _standard_input() -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield number, line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as failure:
-            raise MalformedLineError("standard input", number, f"not UTF-8: {failure.reason}") from None
 
 
 def _say(text: str) -> None:

@@ -51,6 +51,6 @@ def report(found: Evaluation, history: Sequence[Epoch], out: Path, part: str, *,
         print(json.dumps(about | {"balance": verdict.ratio, part: fields(found)}, indent=1, ensure_ascii=False))
         return
     print("\n".join([f"{part} sentences:", *table(found), *confusion_lines(found)]))
-    print(f"balance of net and CRF: {verdict.state}, ratio {verdict.ratio:.3g} and {verdict.trend}")
+    print(f"balance of net and CRF: ratio {verdict.ratio:.3g} and {verdict.trend}")  # training chose it: see `Learned`
     epochs = f"epoch {best['epoch']} of {len(history)}, F1 {100 * best['valid_f1']:.2f} % in validation"
     print(f"model: {out} ({epochs}; {seconds:.0f} s)")

@@ -3,8 +3,9 @@
 Reuters   NNP  B-ORG
 reported  VBD  O
 
-Columns are separated by tabs if the first word line has a tab, otherwise by any spaces. Lines that start with
--DOCSTART- are skipped. So are comments: lines that start with # and do not have as many columns as the other lines.
+Columns are separated by tabs if the first word line has a tab, otherwise by any spaces; or by a given text. Lines that
+start with -DOCSTART- are skipped. So are comments: lines that start with # and do not have as many columns as the other
+lines.
 """
 
 from collections import Counter
@@ -23,20 +24,22 @@ class Sentence(NamedTuple):
     tags: tuple[str, ...] = ()  # empty if the file has none
 
 
-def read(path: Path, word_column: int = 1, tag_column: int = -1) -> list[Sentence]:
+def read(path: Path, word_column: int = 1, tag_column: int = -1, separator: str | None = None) -> list[Sentence]:
     """The tagged sentences of a plain or gzipped file. Columns are counted from 1; -1 is the last one."""
-    found = list(parse(lines(path), path, word_column, tag_column))
+    found = list(parse(lines(path), path, word_column, tag_column, separator))
     if not found:
         raise DataError(f"{path} has no sentences: one word and its tag per line are expected")
     return found
 
 
-def read_words(rows: Lines, name: Path | str, word_column: int = 1) -> Iterator[Sentence]:
+def read_words(rows: Lines, name: Path | str, word_column: int = 1, separator: str | None = None) -> Iterator[Sentence]:
     """The sentences of columns of which only the word is used."""
-    return parse(rows, name, word_column, None)
+    return parse(rows, name, word_column, None, separator)
 
 
-def parse(rows: Lines, name: Path | str, word_column: int, tag_column: int | None) -> Iterator[Sentence]:
+def parse(
+    rows: Lines, name: Path | str, word_column: int, tag_column: int | None, separator: str | None = None
+) -> Iterator[Sentence]:
     """Sentences from numbered lines. Without a tag column, sentences have no tags and lines may differ in length.
 
     >>> text = ["# id = 1", "Rome\\tB-LOC", "fell\\tO", "", "# a", "so\\tO"]
@@ -46,13 +49,16 @@ def parse(rows: Lines, name: Path | str, word_column: int, tag_column: int | Non
     for option, column in (("--word-column", word_column), ("--tag-column", tag_column)):
         if column == 0:
             raise ValueError(f"{option} counts from 1, or from -1 for the last column, got 0")
+    if separator == "":
+        raise ValueError("--separator must not be empty")
     numbered = list(rows)
-    by_tab = next(("\t" in line for _, line in numbered if _is_word_line(line)), False)
-    width = _usual_width(numbered, by_tab)
+    if separator is None and next(("\t" in line for _, line in numbered if _is_word_line(line)), False):
+        separator = "\t"
+    width = _usual_width(numbered, separator)
     words: list[str] = []
     tags: list[str] = []
     for number, line in numbered:
-        fields = _split(line, by_tab)
+        fields = _split(line, separator)
         blank = not line.strip() or line.startswith("-DOCSTART-")
         if blank and words:
             yield Sentence(tuple(words), tuple(tags))
@@ -65,7 +71,8 @@ def parse(rows: Lines, name: Path | str, word_column: int, tag_column: int | Non
         words.append(_field(fields, word_column, "word", (name, number, line)))
         if tag_column is not None:
             if width == 1:
-                raise MalformedLineError(name, number, f"expected a word and a tag, got one column: {_short(line)}")
+                reason = f"expected a word and a tag, got one column (see --separator): {_short(line)}"
+                raise MalformedLineError(name, number, reason)
             tags.append(_field(fields, tag_column, "tag", (name, number, line)))
     if words:
         yield Sentence(tuple(words), tuple(tags))
@@ -75,14 +82,14 @@ def _is_word_line(line: str) -> bool:
     return bool(line.strip()) and not line.startswith(("#", "-DOCSTART-"))
 
 
-def _usual_width(numbered: list[tuple[int, str]], by_tab: bool) -> int:
+def _usual_width(numbered: list[tuple[int, str]], separator: str | None) -> int:
     """The most frequent number of columns."""
-    widths = Counter(len(_split(line, by_tab)) for _, line in numbered if _is_word_line(line))
+    widths = Counter(len(_split(line, separator)) for _, line in numbered if _is_word_line(line))
     return widths.most_common(1)[0][0] if widths else 0
 
 
-def _split(line: str, by_tab: bool) -> list[str]:
-    return [field.strip() for field in line.split("\t")] if by_tab else line.split()
+def _split(line: str, separator: str | None) -> list[str]:
+    return line.split() if separator is None else [field.strip() for field in line.split(separator)]
 
 
 def _field(fields: list[str], column: int, option: str, place: tuple[Path | str, int, str]) -> str:
