@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--schemes", nargs="+", help="only these schemes")
     parser.add_argument("--stack", type=int)
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
     options = parser.parse_args()
@@ -43,6 +44,8 @@ def main() -> None:
     for name in options.names:
         choices = choosing.choices_from(store.records(), options.task)
         recipes = catalogue.recipes(name, options.task, store, choices=choices, seeds=range(options.seeds))
+        if options.schemes:
+            recipes = [recipe for recipe in recipes if recipe.scheme in options.schemes]
         start = time.monotonic()
         count = runner.run(
             recipes,
