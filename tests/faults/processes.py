@@ -11,11 +11,18 @@ TESTS = Path(__file__).parents[1]
 
 
 def start(
-    store: Path, runs: int, epochs: int, workers: int = 0, *, first: int | None = None, room: int = 1000
+    store: Path,
+    runs: int,
+    epochs: int,
+    workers: int = 0,
+    *,
+    first: int | None = None,
+    room: int = 1000,
+    engine: str = "local",
 ) -> subprocess.Popen[str]:
     """The sweep, in its own process."""
     program = str(TESTS / "faults" / "sweep.py")
-    command = [sys.executable, program, *map(str, (store, runs, epochs, first or epochs, workers, room))]
+    command = [sys.executable, program, *map(str, (store, runs, epochs, first or epochs, workers, room, engine))]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS.parent / "src")))}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -31,17 +38,22 @@ def lines(store: Path) -> int:
     return store.read_bytes().count(b"\n") if store.exists() else 0
 
 
-def children(parent: int) -> list[int]:
-    """The worker processes of this process."""
-    found = []
+def workers(ancestor: int) -> list[int]:
+    """The worker processes of this process: its spawned children, or those of its Ray that train."""
+    parents, names = {}, {}
     for entry in Path("/proc").iterdir():
         try:
-            own = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent
-            if entry.name.isdigit() and own and "spawn_main" in (entry / "cmdline").read_text():
-                found.append(int(entry.name))
+            parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            names[int(entry.name)] = (entry / "cmdline").read_text()
         except (OSError, IndexError, ValueError):
             continue
-    return found
+    ours, found = [ancestor], []
+    for pid in ours:
+        ours += [child for child, parent in parents.items() if parent == pid]
+    found = [
+        pid for pid in ours if "spawn_main" in names.get(pid, "") or names.get(pid, "").startswith("ray::_portion")
+    ]
+    return [pid for pid in found if alive(pid)]
 
 
 def alive(pid: int) -> bool:

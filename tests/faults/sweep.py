@@ -1,6 +1,7 @@
 """A sweep of the tiny task, as a program that tests kill.
 
-Arguments: store, number of runs, epochs, epochs of the first run, workers (0: none), room of the store in records.
+Arguments: store, number of runs, epochs, epochs of the first run, workers (0: none), room of the store in records, and
+the engine of the workers, "local" or "ray".
 """
 
 import errno
@@ -15,11 +16,18 @@ from lab.training.tiny import Tiny
 from equipoise.lab import tasks
 from equipoise.lab.run import runner
 from equipoise.lab.run.local import Local
+from equipoise.lab.run.ray import Cluster
 from equipoise.lab.run.store import Record, Store, StoreError
 
-if __name__ in ("__main__", "__mp_main__"):  # as a program, and in its workers, but not where pytest imports it
+
+def register() -> None:
+    """Make the task known to this process."""
     tasks.TASKS["tiny"] = Tiny
     runner.CHECKPOINT_SECONDS = 0.1
+
+
+if __name__ in ("__main__", "__mp_main__"):  # as a program, and in its workers, but not where pytest imports it
+    register()
 
 
 class SmallStore(Store):
@@ -34,10 +42,26 @@ class SmallStore(Store):
         super().append(records)
 
 
+def on_ray(workers: int) -> Cluster:
+    """Ray on this machine, whose workers know the task."""
+    import ray
+
+    hook = {"worker_process_setup_hook": "faults.sweep.register"}
+    ray.init(
+        num_cpus=workers,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+        object_store_memory=80_000_000,
+        runtime_env=hook,
+    )
+    return Cluster(workers=workers)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    runs, epochs, first, workers, SmallStore.room = map(int, sys.argv[2:])
-    engine = Local(workers) if workers else None
+    runs, epochs, first, workers, SmallStore.room = map(int, sys.argv[2:7])
+    engine = None if not workers else on_ray(workers) if sys.argv[7] == "ray" else Local(workers)
     try:
         print(runner.run(recipes(runs, epochs, first), SmallStore(Path(sys.argv[1])), engine=engine, stack_size=2))
     except StoreError as error:

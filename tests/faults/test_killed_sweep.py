@@ -1,5 +1,6 @@
 """A sweep that is killed again and again ends with every run once in the store; several sweeps share one store."""
 
+import os
 import random
 import signal
 import subprocess
@@ -7,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults.processes import alive, children, lines, start, wait_until
+from faults.processes import alive, lines, start, wait_until, workers
 from faults.recipes import recipes
+from lab.training.tiny import Tiny
 
+from equipoise.lab import tasks
+from equipoise.lab.run import runner
 from equipoise.lab.run.store import Store
 from equipoise.lab.training.checkpoint import read
 
@@ -17,6 +21,16 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and needs file locks"),
 ]
+
+
+def state(store: Path) -> tuple[int, ...]:
+    """Changes when a run is stored or a checkpoint is written."""
+    checkpoints = sorted(store.parent.glob("*.checkpoint"))
+    return (lines(store), *(path.stat().st_mtime_ns for path in checkpoints if path.exists()))
+
+
+def results(store: Store) -> dict[str, tuple[float, ...]]:
+    return {kept.recipe.key: (kept.test, kept.valid, kept.ratio) for kept in store.records()}
 
 
 def assert_complete(store: Path, runs: int, epochs: int) -> None:
@@ -27,20 +41,16 @@ def assert_complete(store: Path, runs: int, epochs: int) -> None:
     assert [path.name for path in store.parent.iterdir() if path.suffix != ".part"] == [store.name]
 
 
-@pytest.mark.parametrize(("workers", "most"), [(0, 12), (2, 2)])
-def test_a_sweep_that_is_killed_again_and_again_finishes(tmp_path: Path, workers: int, most: int) -> None:
+@pytest.mark.parametrize(("count", "most"), [(0, 12), (2, 2)])
+def test_a_sweep_that_is_killed_again_and_again_finishes(tmp_path: Path, count: int, most: int) -> None:
     """Each process is killed at a random time after it has written a checkpoint or a run."""
     store, chance, kills, runs, epochs = tmp_path / "runs.jsonl", random.Random(0), 0, 4, 60
 
-    def state() -> tuple[int, ...]:
-        checkpoints = sorted(tmp_path.glob("*.checkpoint"))
-        return (lines(store), *(path.stat().st_mtime_ns for path in checkpoints if path.exists()))
-
     for _ in range(30):
-        before = state()
-        process = start(store, runs, epochs, workers)
+        before = state(store)
+        process = start(store, runs, epochs, count)
         if kills < most:
-            wait_until(lambda: state() != before or process.poll() is not None)  # noqa: B023
+            wait_until(lambda: state(store) != before or process.poll() is not None)  # noqa: B023
             try:
                 process.wait(chance.uniform(0.0, 0.1))
             except subprocess.TimeoutExpired:
@@ -55,14 +65,43 @@ def test_a_sweep_that_is_killed_again_and_again_finishes(tmp_path: Path, workers
     assert_complete(store, runs, epochs)
 
 
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_sweep_continues_after_kills_of_a_worker_and_of_itself(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs are the same as without kills. The last process needs no workers."""
+    if engine == "ray":
+        pytest.importorskip("ray")
+    store, runs, epochs = tmp_path / "here" / "runs.jsonl", 4, 100
+    store.parent.mkdir()
+    process = start(store, runs, epochs, workers=1, engine=engine)
+    wait_until(lambda: state(store)[1:] != ())
+    (worker,) = workers(process.pid)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not alive(worker))
+    before = state(store)
+    wait_until(lambda: state(store) != before)  # another worker continues
+    (worker,) = workers(process.pid)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not alive(worker), seconds=10.0)
+    assert lines(store) < runs
+    _, err = (process := start(store, runs, epochs)).communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert_complete(store, runs, epochs)
+    monkeypatch.setitem(tasks.TASKS, "tiny", Tiny)
+    runner.run(recipes(runs, epochs, epochs), truth := Store(tmp_path / "truth.jsonl"), stack_size=2)
+    assert results(Store(store)) == results(truth)
+
+
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     process = start(tmp_path / "runs.jsonl", 4, 100_000, workers=2)
     wait_until(lambda: len(list(tmp_path.glob("*.checkpoint"))) == 2)  # both are training
-    workers = children(process.pid)
-    assert len(workers) == 2
+    both = workers(process.pid)
+    assert len(both) == 2
     process.kill()
     process.communicate()
-    wait_until(lambda: not any(map(alive, workers)), seconds=5.0)
+    wait_until(lambda: not any(map(alive, both)), seconds=5.0)
 
 
 def test_finished_runs_of_workers_are_stored_before_their_portion_ends(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from glob import escape
 from io import FileIO
 from pathlib import Path
+from typing import IO
 
 from ..files import remove_leftovers
 from ..recipe import Recipe
@@ -38,6 +39,20 @@ Choose = Callable[[list[Recipe]], list[Recipe]]
 def checkpoint_path(store: Path, recipes: Iterable[Recipe], device: str, precision: str) -> Path:
     """The checkpoint of training these recipes in this way."""
     return store.with_name(f"{store.name}.{_digest(device, precision, *(r.key for r in recipes))}.checkpoint")
+
+
+def claim_files(store: Path, process: int | None = None) -> list[Path]:
+    """The claims beside a store, of all processes or of one."""
+    return sorted(store.parent.glob(f"{escape(store.name)}.{'' if process is None else f'{process}-'}*.claim"))
+
+
+def is_held(claim: Path) -> bool:
+    """Whether the process of a claim lives, seen from any process that can open the file."""
+    try:
+        with claim.open("rb") as file:
+            return _is_locked(file)
+    except OSError:
+        return False
 
 
 class Shares:
@@ -116,13 +131,11 @@ class Shares:
         found: set[str] = set()
         if fcntl is None:
             return found
-        for path in self.store.path.parent.glob(f"{escape(self.store.path.name)}.*.claim"):
+        for path in claim_files(self.store.path):
             if self._file is not None and path == Path(self._file.name):
                 continue
             with suppress(FileNotFoundError), path.open("rb") as file:  # its process may end and remove it now
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+                if _is_locked(file):
                     found |= set(file.read().decode().split())
                 else:
                     path.unlink(missing_ok=True)
@@ -153,6 +166,15 @@ class Shares:
                 remove(path)
                 return None
         return self._of_checkpoint[path]
+
+
+def _is_locked(file: IO[bytes]) -> bool:
+    """Whether another process has the lock of this file; if not, this one has it until the file is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def finished_in(path: Path) -> set[str]:
