@@ -12,37 +12,39 @@ from torch import Tensor
 
 
 class Enumeration:
-    """All labellings of one chain: unary (n, M), pairwise (n-1, M, M)."""
+    """All labellings of chains of one length: unary (*batch, n, M), pairwise (*batch, n-1, M, M)."""
 
     def __init__(self, unary: Tensor, pairwise: Tensor) -> None:
-        n, m = unary.shape
+        n, m = unary.shape[-2:]
         self.labels = torch.tensor(list(itertools.product(range(m), repeat=n)))  # (M^n, n)
         t = torch.arange(n)
-        self.scores = unary[t, self.labels].sum(-1) + pairwise[t[:-1], self.labels[:, :-1], self.labels[:, 1:]].sum(-1)
+        edges = pairwise[..., t[:-1], self.labels[:, :-1], self.labels[:, 1:]]
+        self.scores = unary[..., t, self.labels].sum(-1) + edges.sum(-1)  # (*batch, M^n)
         self.m = m
 
     def log_partition(self) -> Tensor:
-        return self.scores.logsumexp(0)
+        return self.scores.logsumexp(-1)
 
     def log_probabilities(self) -> Tensor:
-        return self.scores - self.log_partition()
+        return self.scores - self.log_partition()[..., None]
 
     def marginals(self) -> Tensor:
-        return torch.einsum("y,ytj->tj", self.log_probabilities().exp(), self._one_hot())
+        return torch.einsum("...y,ytj->...tj", self.log_probabilities().exp(), self._one_hot())
 
     def edge_marginals(self) -> Tensor:
         one_hot = self._one_hot()
-        return torch.einsum("y,yti,ytj->tij", self.log_probabilities().exp(), one_hot[:, :-1], one_hot[:, 1:])
+        return torch.einsum("...y,yti,ytj->...tij", self.log_probabilities().exp(), one_hot[:, :-1], one_hot[:, 1:])
 
     def entropy(self) -> Tensor:
-        log_p = self.log_probabilities()[self.scores > -torch.inf]
-        return -(log_p.exp() * log_p).sum()
+        log_p = self.log_probabilities().where(self.scores > -torch.inf, 0.0)  # 1 * log 1 for those that are forbidden
+        return -(log_p.exp() * log_p).sum(-1)
 
     def score(self, labels: Tensor) -> Tensor:
-        return self.scores[(self.labels == labels).all(-1)].squeeze()
+        place = (self.labels == labels[..., None, :]).all(-1).int().argmax(-1, keepdim=True)
+        return self.scores.gather(-1, place)[..., 0]
 
     def hamming(self, labels: Tensor) -> Tensor:
-        return (self.labels != labels).double().mean(-1)
+        return (self.labels != labels[..., None, :]).double().mean(-1)
 
     def _one_hot(self) -> Tensor:
         return torch.nn.functional.one_hot(self.labels, self.m).double()

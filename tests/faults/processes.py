@@ -1,11 +1,17 @@
-"""Start the sweep in a process, and find its workers."""
+"""Start the sweep in a process, find its workers, and check what it has stored."""
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+from faults.recipes import recipes
+
+from equipoise.lab.run.store import Store
 
 TESTS = Path(__file__).parents[1]
 
@@ -38,6 +44,28 @@ def lines(store: Path) -> int:
     return store.read_bytes().count(b"\n") if store.exists() else 0
 
 
+def state(store: Path) -> tuple[int, ...]:
+    """Changes when a run is stored or a checkpoint is written."""
+    times = []
+    for path in sorted(store.parent.glob("*.checkpoint")):
+        with suppress(FileNotFoundError):
+            times.append(path.stat().st_mtime_ns)
+    return (lines(store), *times)
+
+
+def results(store: Path) -> dict[str, tuple[float, ...]]:
+    """The figures of every run that do not depend on time."""
+    return {kept.recipe.key: (kept.test, kept.valid, kept.ratio) for kept in Store(store).records()}
+
+
+def assert_complete(store: Path, runs: int, epochs: int) -> None:
+    """Every run once in the store, and no other file beside it except what was being written during a kill."""
+    assert sorted(kept.recipe.seed for kept in Store(store).records()) == list(range(runs))
+    assert lines(store) == runs, "a run was stored twice"
+    assert not Store(store).missing(recipes(runs, epochs, epochs))
+    assert [path.name for path in store.parent.iterdir() if path.suffix != ".part"] == [store.name]
+
+
 def workers(ancestor: int) -> list[int]:
     """The worker processes of this process: its spawned children, or those of its Ray that train."""
     parents, names = {}, {}
@@ -47,13 +75,11 @@ def workers(ancestor: int) -> list[int]:
             names[int(entry.name)] = (entry / "cmdline").read_text()
         except (OSError, IndexError, ValueError):
             continue
-    ours, found = [ancestor], []
+    ours = [ancestor]
     for pid in ours:
         ours += [child for child, parent in parents.items() if parent == pid]
-    found = [
-        pid for pid in ours if "spawn_main" in names.get(pid, "") or names.get(pid, "").startswith("ray::_portion")
-    ]
-    return [pid for pid in found if alive(pid)]
+    trains = re.compile(r"ray::_portion|.*spawn_main", re.DOTALL)
+    return [pid for pid in ours if trains.match(names.get(pid, "")) and alive(pid)]
 
 
 def alive(pid: int) -> bool:

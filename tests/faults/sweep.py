@@ -26,7 +26,7 @@ def register() -> None:
     runner.CHECKPOINT_SECONDS = 0.1
 
 
-if __name__ in ("__main__", "__mp_main__"):  # as a program, and in its workers, but not where pytest imports it
+if __name__ == "__mp_main__":  # in the workers of this program
     register()
 
 
@@ -58,11 +58,17 @@ def on_ray(workers: int) -> Cluster:
     return Cluster(workers=workers)
 
 
-if __name__ == "__main__":
+def sweep(store: Path, runs: int, epochs: int, first: int, workers: int, room: int, engine: str) -> int:
+    """Run the sweep in this process, and return the number of new runs."""
+    register()
     torch.set_num_threads(1)
-    runs, epochs, first, workers, SmallStore.room = map(int, sys.argv[2:7])
-    engine = None if not workers else on_ray(workers) if sys.argv[7] == "ray" else Local(workers)
+    SmallStore.room = room
+    chosen = None if not workers else on_ray(workers) if engine == "ray" else Local(workers)
+    return runner.run(recipes(runs, epochs, first), SmallStore(store), engine=chosen, stack_size=2)
+
+
+if __name__ == "__main__":
     try:
-        print(runner.run(recipes(runs, epochs, first), SmallStore(Path(sys.argv[1])), engine=engine, stack_size=2))
+        print(sweep(Path(sys.argv[1]), *map(int, sys.argv[2:7]), sys.argv[7]))
     except StoreError as error:
         sys.exit(str(error))

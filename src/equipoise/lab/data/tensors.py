@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..files import remove_leftovers
+from .errors import printable
 
 KINDS = {
     torch.float32: "F32",
@@ -35,6 +36,9 @@ LARGEST_HEADER = 100_000_000
 
 class BadFileError(ValueError):
     """A file that is truncated, damaged, or of another kind."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # the file decides about parts of the message
 
 
 def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:

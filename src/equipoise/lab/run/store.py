@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+from ..data.errors import printable
 from ..recipe import Recipe
 from .record import Record, record
 
@@ -29,6 +30,9 @@ BEGINNING = b'{"task": "'
 
 class StoreError(RuntimeError):
     """A results file cannot be read or written; the message is one line."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), 4000)  # the file decides about parts of the message
 
 
 class Store:
