@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench soak sanitize clean
 
 demo: .venv/ready
 	$(BIN)/equipoise demo $(ARGS)
@@ -21,6 +21,15 @@ docs: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/equipoise bench chain $(ARGS)
+
+# The campaign against faults; counts are added to the file. ARGS="--parts ray chains" chooses some parts.
+MINUTES ?= 60
+soak: .venv/ready
+	$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) --out benchmarks/results/soak.json $(ARGS)
+
+# Both C libraries under the address and undefined-behaviour sanitizers. ARGS="--calls 20000" for more calls.
+sanitize: .venv/ready
+	$(BIN)/python tests/faults/sanitize.py $(ARGS)
 
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

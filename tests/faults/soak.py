@@ -46,10 +46,11 @@ PARTS = {
     "downloads": "downloads",
 }
 """The module of each part. A part is a function of a seed and an empty folder, and returns counts."""
-KILLS = [part for part, module in PARTS.items() if module == "kills"]
-"""Each of these has a process of its own; they wait most of the time. All others take turns in one process."""
-WEIGHTS = {"chains": 8, "interpreter": 2, "gaussians": 2}
-"""Relative times of the parts that take turns; 1 for others."""
+LANES = [["training", "sweeps", "two_runners"], ["local_workers", "ray"]]
+LANES += [[part for part, module in PARTS.items() if module != "kills"]]
+"""Parts that take turns in one process."""
+WEIGHTS = {"training": 2, "ray": 2, "chains": 12, "interpreter": 2, "gaussians": 2}
+"""Relative times of the parts of a lane; 1 for others."""
 REPORT_SECONDS = 60.0
 
 
@@ -145,12 +146,13 @@ def main() -> int:
     results, failed, begin = Results(options.out), 0, time.monotonic()
     outbox: multiprocessing.Queue = multiprocessing.Queue()
     end = begin + 60 * options.minutes
-    others = [part for part in options.parts if part not in KILLS]
     processes = []
-    for some in [*([part] for part in options.parts if part in KILLS), *([others] if others else [])]:
-        seeds = {part: results.next_seed(part) if options.seed is None else options.seed for part in some}
-        processes.append(multiprocessing.Process(target=_rounds, args=(seeds, options.rounds, end, outbox)))
-        processes[-1].start()
+    for lane in LANES:
+        chosen = [part for part in lane if part in options.parts]
+        seeds = {part: results.next_seed(part) if options.seed is None else options.seed for part in chosen}
+        if seeds:
+            processes.append(multiprocessing.Process(target=_rounds, args=(seeds, options.rounds, end, outbox)))
+            processes[-1].start()
     reported, running = begin, len(processes)
     while running:
         try:

@@ -1,0 +1,99 @@
+"""A short version of the campaign (`make soak`, `make sanitize`), and checks that it notices faults."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from faults import chains, sanitize, soak
+
+from equipoise import chain
+
+QUICK = {
+    "chains": 8,
+    "gaussians": 8,
+    "archives": 2,
+    "headers": 1,
+    "models": 2,
+    "stores": 1,
+    "pictures": 1,
+    "downloads": 1,
+}
+linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and needs file locks")
+
+
+@pytest.mark.parametrize("part", QUICK)
+def test_rounds(part: str) -> None:
+    if part == "pictures":
+        pytest.importorskip("PIL")
+    for seed in range(QUICK[part]):
+        assert soak.one_round(part, 10_000 + seed).total() > 0
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["training", "sweeps"])
+def test_kills(part: str) -> None:
+    assert soak.one_round(part, 10_000)["kills"] > 1
+
+
+def test_every_part_exists() -> None:
+    for part, module in soak.PARTS.items():
+        assert callable(getattr(__import__(f"faults.{module}", fromlist=[part]), part))
+
+
+@pytest.mark.parametrize("fault", ["value", "NaN", "label"])
+def test_a_wrong_answer_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sequence of a batch, a value is off by 1e-3, a NaN becomes a number, or a label changes."""
+    log_partition, decode = chain.log_partition, chain.decode
+
+    def wrong(*args: torch.Tensor) -> torch.Tensor:
+        value = log_partition(*args)
+        if fault == "NaN":
+            return value.nan_to_num(0.0)
+        return value + 1e-3 * (torch.arange(len(value)) == 7)
+
+    def wrong_label(*args: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        labels, best = decode(*args)
+        return torch.where((labels == 1) & (torch.arange(len(labels)) % 9 == 0)[:, None], 0, labels), best
+
+    if fault == "label":
+        monkeypatch.setattr(chain, "decode", wrong_label)
+    else:
+        monkeypatch.setattr(chain, "log_partition", wrong)
+    noticed = 0
+    for seed in range(12):
+        try:
+            chains.chains(seed, Path())
+        except AssertionError:
+            noticed += 1
+    assert noticed >= 4
+
+
+def test_a_failure_is_counted_with_its_seed_and_counts_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "soak.json"
+    command = [sys.executable, soak.__file__, "--parts", "headers", "--rounds", "1", "--out", str(path)]
+    for _ in range(2):
+        subprocess.run(command, check=True, capture_output=True)
+    known = json.loads(path.read_text())
+    assert known["parts"]["headers"]["next_seed"] == known["parts"]["headers"]["rounds"] == 2
+    assert known["totals"]["files"] == 400
+    assert known["failures"] == []
+    results = soak.Results(path)
+    results.add("headers", 17, None, "Traceback\nAssertionError: wrong")
+    assert results.failures == [{"part": "headers", "seed": 17, "error": "AssertionError: wrong"}]
+    assert results.next_seed("headers") == 18
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.skipif(sanitize.runtime() is None, reason="needs gcc with the address sanitizer")
+def test_sanitizers() -> None:
+    """Some calls without a report; then the process writes beyond an array, to show that the sanitizer is active."""
+    done = sanitize.start(20, 0, "--overflow")
+    assert "chain calls, " in done.stdout, done.stderr[-3000:]
+    assert "0 reports" in done.stdout
+    assert done.returncode != 0
+    assert "heap-buffer-overflow" in done.stderr
