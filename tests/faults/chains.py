@@ -149,15 +149,15 @@ def _beyond(p: Problem) -> Tensor:
     return torch.arange(p.unary.shape[1]) >= p.lengths[:, None]
 
 
-def compare(p: Problem, got: Answers, want: Answers, backend: str) -> int:
-    """Check all answers of one backend, and return their number."""
+def compare(p: Problem, got: Answers, want: Answers, backend: str, units: int = 16) -> int:
+    """Check all answers of one backend, up to some rounding errors, and return their number."""
     possible, ok = want["log Z"] > -torch.inf, ~p.invalid
     eps = torch.finfo(torch.float64 if p.unary.dtype == torch.float64 else torch.float32).eps
-    room = 16 * eps * (1 + want["size"])
+    room = units * eps * (1 + want["size"])
 
     def close(name: str, x: Tensor, y: Tensor, rows: Tensor) -> None:
         x, y, extra = x[rows].double(), y[rows], room[rows].view(-1, *(1,) * (x.ndim - 1))
-        same = (x == y) | ((x - y).abs() <= extra + 16 * eps * y.abs())
+        same = (x == y) | ((x - y).abs() <= extra + units * eps * y.abs())
         assert bool(same.all()), f"{name} of {backend} is wrong in {p.text}: {x[~same][:3]} instead of {y[~same][:3]}"
 
     for name in ("log Z", "best", "second"):

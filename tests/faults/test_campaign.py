@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults import chains, sanitize, soak
+from faults import chains, gpu, sanitize, soak
 
 from equipoise import chain
 
@@ -37,6 +37,13 @@ def test_rounds(part: str) -> None:
 @pytest.mark.parametrize("part", ["training", "sweeps"])
 def test_kills(part: str) -> None:
     assert soak.one_round(part, 10_000)["kills"] > 1
+
+
+def test_the_campaign_on_the_gpu() -> None:
+    """Without a GPU, its questions and its truth agree on the CPU."""
+    for part in (gpu.chains, gpu.views, gpu.gaussians):
+        assert part(0)["problems"] > 0
+    gpu.invalid_values()
 
 
 def test_every_part_exists() -> None:

@@ -1,7 +1,6 @@
 """A sweep that is killed again and again ends with every run once in the store; several sweeps share one store."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -21,30 +20,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and needs file locks"),
 ]
-
-
-def test_a_sweep_that_is_killed_again_and_again_finishes(tmp_path: Path) -> None:
-    """Each process is killed at a random time after it has written a checkpoint or a run."""
-    store, chance, kills, runs, epochs = tmp_path / "runs.jsonl", random.Random(0), 0, 4, 60
-    most = 8
-
-    for _ in range(30):
-        before = state(store)
-        process = start(store, runs, epochs)
-        if kills < most:
-            wait_until(lambda: state(store) != before or process.poll() is not None)  # noqa: B023
-            try:
-                process.wait(chance.uniform(0.0, 0.1))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                kills += 1
-        _, err = process.communicate(timeout=120)
-        if process.returncode == 0:
-            break
-        assert process.returncode == -9, err
-    assert process.returncode == 0
-    assert kills == most
-    assert_complete(store, runs, epochs)
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])

@@ -2,10 +2,7 @@
 
 import errno
 import json
-import multiprocessing
 import os
-import random
-import signal
 import time
 from pathlib import Path
 
@@ -69,42 +66,6 @@ def test_resuming_from_any_checkpoint_gives_the_same_result(
             if not written:
                 break
             data = written[0]
-
-
-@pytest.mark.slow
-def test_resumes_after_kills_at_random_times(tmp_path: Path) -> None:
-    """Kill the process with SIGKILL at random times, and start it again until it finishes."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "equipoise.lab.training"])
-
-    def start(folder: Path) -> multiprocessing.process.BaseProcess:
-        process = context.Process(target=train_in, args=(folder, [*RECIPES, *FINE_TUNED], 4))
-        process.start()
-        return process
-
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    for _ in range(2):  # the first run also starts the fork server
-        begin = time.monotonic()
-        process = start(whole)
-        process.join()
-        assert process.exitcode == 0
-    takes = time.monotonic() - begin
-    kills, chance = 0, random.Random(0)
-    for attempt in range(60):  # each may run a little longer, so that a slow machine also finishes
-        process = start(pieces)
-        process.join(chance.uniform(0.05, 0.3) * takes * (1 + attempt / 10))
-        if process.exitcode is None:
-            assert process.pid is not None
-            os.kill(process.pid, signal.SIGKILL)
-            process.join()
-            kills += process.exitcode == -signal.SIGKILL
-        if process.exitcode == 0:
-            break
-        assert process.exitcode == -signal.SIGKILL
-    assert kills >= 2
-    assert process.exitcode == 0
-    got = {name: data for name, data in files_in(pieces).items() if not name.endswith(".part")}
-    assert got == files_in(whole)
 
 
 def test_resuming_trains_only_the_remaining_epochs(tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""The same properties on the GPU: random small chains and Gaussian CRFs by the Triton kernels, against the truth.
+
+    python tests/faults/gpu.py --rounds 8      needs torch with CUDA and Triton
+
+`benchmarks/sanitize_gpu.sh` runs it alone and under compute-sanitizer.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+
+import torch  # noqa: E402
+from faults.chains import VIEWS, Answers, answers, compare, draw, truth  # noqa: E402
+
+from equipoise import ChainCRF, chain, gaussian  # noqa: E402
+from equipoise.chain import backends  # noqa: E402
+
+BATCH, UNITS = 8, 64
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""On a CPU, this only tests the program itself."""
+
+
+def chains(seed: int) -> Counter[str]:
+    """One batch: values and gradients, NaNs of all bits, lazy views, ragged lengths."""
+    p = draw(seed, BATCH, (torch.float32, torch.float16))
+    on_gpu = replace(p, **{name: getattr(p, name).to(DEVICE) for name in ("unary", "pairwise", "lengths", "labels")})
+    if p.unary.is_neg():  # copying applies the sign: make a view on the device
+        on_gpu.unary = VIEWS["negative"](on_gpu.unary.resolve_neg())
+    found: Answers = {name: x.cpu() for name, x in answers(on_gpu).items()}
+    return Counter(problems=BATCH, answers=compare(p, found, truth(p), "gpu", UNITS))
+
+
+def views(seed: int) -> Counter[str]:
+    """A contiguous negative view gives the same bits as a plain tensor."""
+    torch.manual_seed(seed)
+    unary, pairwise = torch.randn(4, 9, 5, device=DEVICE), torch.randn(5, 5, device=DEVICE)
+    lengths = torch.tensor([9, 1, 4, 8], device=DEVICE)
+    for function in (chain.log_partition, chain.log_marginals, lambda *x: chain.decode(*x)[1], chain.mean_field):
+        want = function(unary, pairwise, lengths)
+        got = function(*(torch._neg_view(-x) for x in (unary, pairwise)), lengths)
+        assert torch.equal(got, want), f"a negative view changes the result, seed {seed}"
+    return Counter(problems=4, answers=16)
+
+
+def gaussians(seed: int) -> Counter[str]:
+    """Scores and gradients of the kernels are those of float64 on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+    length, d, m = (int(torch.randint(1, most, (), generator=generator)) for most in (300, 17, 5))
+    m += 1
+    u, a = (torch.randn(2, length, k, generator=generator) for k in (m, d))
+    ridge = torch.full((2,), 4.0 * float(torch.linalg.matrix_norm(a, 2).max()) ** 2)
+    results = []
+    for to in (lambda x: x.double(), lambda x: x.to(DEVICE)):
+        inputs = [to(x).requires_grad_() for x in (u, a, ridge)]
+        s = gaussian.solve(*inputs)
+        results.append([s.detach(), *torch.autograd.grad(s.square().sum(), inputs)])
+    for want, got in zip(*results, strict=True):
+        error = (got.cpu().double() - want).norm() / want.norm()
+        assert float(error) < 1e-4, f"Gaussian CRF is off by {float(error)}, seed {seed}"
+    return Counter(problems=2, answers=8)
+
+
+def invalid_values() -> Counter[str]:
+    """With validate=True, lengths, labels and scores out of range raise on the GPU too."""
+    crf = ChainCRF(3, validate=True).to(DEVICE)
+    unary = torch.randn(2, 4, 3, device=DEVICE)
+    labels = torch.zeros(2, 4, dtype=torch.long, device=DEVICE)
+    for value in (3, -1, 2**40, -(2**40)):
+        wrong = labels.clone()
+        wrong[1, 2] = value
+        _raises(lambda wrong=wrong: crf.loss(unary, wrong))
+    for value in (0, -1, 5, 2**40):
+        lengths = torch.tensor([4, value], device=DEVICE)
+        _raises(lambda lengths=lengths: chain.check(unary, crf.pairwise, lengths=lengths))
+    for value in (torch.nan, torch.inf):
+        wrong = unary.clone()
+        wrong[0, 3, 1] = value
+        for function in (lambda wrong=wrong: crf.loss(wrong, labels), lambda wrong=wrong: crf.decode(wrong)):
+            _raises(function)
+    return Counter(answers=12)
+
+
+def _raises(function) -> None:  # type: ignore[no-untyped-def]
+    try:
+        function()
+    except ValueError as error:
+        if str(error).isprintable():
+            return
+    raise AssertionError("a value out of range was accepted with validate=True")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8, help="number of rounds")
+    parser.add_argument("--seed", type=int, default=0, help="first seed")
+    options = parser.parse_args()
+    if "gpu" not in backends.BACKENDS:
+        sys.exit("needs CUDA and Triton")
+    counts, failures = invalid_values(), 0
+    for seed in range(options.seed, options.seed + options.rounds):
+        for part in (chains, views, gaussians):
+            try:
+                counts += part(seed)
+            except AssertionError as error:
+                failures += 1
+                print(f"FAILED {part.__name__}, seed {seed}: {error}", flush=True)
+    torch.cuda.synchronize()
+    print(f"{torch.cuda.get_device_name()}: {dict(counts)}, failures: {failures}")
+    sys.exit(failures > 0)
+
+
+if __name__ == "__main__":
+    main()
