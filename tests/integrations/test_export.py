@@ -89,13 +89,13 @@ def test_labels_and_marginals_equal_those_of_torch(make: Callable[..., Run], tmp
 
 
 @pytest.mark.slow
-def test_scores_as_input_and_another_rule(tmp_path: Path) -> None:
+def test_scores_as_input_and_another_rule() -> None:
     torch.manual_seed(0)
     crf = layer().eval()
-    run = onnx_session(crf, {"unary": torch.randn(2, 4, 5)}, tmp_path, rule="marginal")
+    program = export(crf, {"unary": torch.randn(2, 4, 5)}, rule="marginal").module()
     for b, length in SHAPES:
         unary = torch.randn(b, length, 5)
-        assert torch.equal(run({"unary": unary})[0], crf.decode(unary, rule="marginal"))
+        assert torch.equal(program(unary=unary), crf.decode(unary, rule="marginal"))
 
 
 @pytest.mark.slow
@@ -163,6 +163,16 @@ def test_an_export_leaves_other_exports_as_they_were() -> None:
     assert torch.equal(torch.export.export(lstm, (x,)).module()(x)[0], lstm(x)[0])
 
 
+@pytest.mark.slow
+def test_exports_with_other_dynamic_sizes_do_not_fix_those_of_the_next() -> None:
+    """torch keeps what it compiled for `scan` with the batch size of an earlier export."""
+    crf = layer().eval()
+    for dynamic in (["length"], ["batch", "length"]):
+        program = export(crf, {"unary": torch.randn(2, 4, 5)}, dynamic=dynamic).module()
+    unary = torch.randn(3, 7, 5)
+    assert torch.equal(program(unary=unary), crf.decode(unary))
+
+
 def test_wrong_arguments() -> None:
     model = Tagger()
     with pytest.raises(ValueError, match=r"evaluation mode: call model.eval\(\) first"):
@@ -194,3 +204,18 @@ def test_a_program_with_a_fixed_batch_size_compiles_ahead_of_time(tmp_path: Path
     for length in (1, 4, 30):
         unary, mask = torch.randn(1, length, 5), torch.rand(1, length) < 0.8
         assert torch.equal(predict(unary=unary, mask=mask), crf.decode(unary, mask))
+
+
+@pytest.mark.slow
+def test_a_program_runs_in_executorch(tmp_path: Path) -> None:
+    exir, runtime = (pytest.importorskip(f"executorch.{name}") for name in ("exir", "runtime"))
+    torch.manual_seed(0)
+    crf = layer().eval().requires_grad_(False)
+    with torch.no_grad():
+        example = {"unary": torch.randn(1, 16, 5), "mask": torch.ones(1, 16, dtype=torch.bool)}
+        program = exir.to_edge(export(crf, example, dynamic=["length"])).to_executorch()
+    (tmp_path / "crf.pte").write_bytes(program.buffer)
+    method = runtime.Runtime.get().load_program(tmp_path / "crf.pte").load_method("forward")
+    for length in (1, 7, 16):
+        unary, mask = torch.randn(1, length, 5), torch.rand(1, length) < 0.8
+        assert torch.equal(method.execute([unary, mask])[0], crf.decode(unary, mask))

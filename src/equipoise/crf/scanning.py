@@ -4,6 +4,8 @@ torch.export unrolls a Python loop over positions, so the program would accept o
 `log_marginals` equal those of `chain` without gradients. pairwise is (M, M) or (*batch, M, M).
 """
 
+from types import CodeType
+
 import torch
 from torch import Tensor
 
@@ -81,6 +83,12 @@ def _prepare(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, 
 
 @torch.no_grad()
 def _scan(step, start, xs, reverse=False):  # type: ignore[no-untyped-def]
+    from torch._dynamo.eval_frame import remove_from_cache
     from torch._higher_order_ops.scan import scan  # imports the compiler, which takes seconds
 
+    # `scan` compiles a function that is defined inside it. What an earlier export compiled is valid for its fixed
+    # sizes only, and would fix them here too.
+    for code in scan.__code__.co_consts:
+        if isinstance(code, CodeType):
+            remove_from_cache(code)
     return scan(step, start, xs, dim=0, reverse=reverse)
