@@ -1,6 +1,6 @@
-"""A Trainer on synthetic sentences, also as a program: `tiny_trainer.py encoder folder scaling batch_size`.
+"""A Trainer on synthetic sentences, also as a program: `tiny_trainer.py encoder folder batch_size scaling...`.
 
-The program trains three steps without dropout and writes the weights of each process.
+For each scaling method the program trains three steps without dropout, and each process writes its weights.
 """
 
 import os
@@ -54,18 +54,19 @@ def trainer(model: Any, args: TrainingArguments, *, preprocess: bool = True, **k
     )
 
 
-def main(encoder: str, folder: str, method: str, batch_size: str) -> None:
+def main(encoder: str, folder: str, batch_size: str, *methods: str) -> None:
     torch.set_num_threads(1)
-    set_seed(0)
-    model = CRFForTokenClassification.from_encoder(encoder, tiny_encoder.LABELS, scaling=method)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    options = {"per_device_train_batch_size": int(batch_size), "optim": "sgd", "learning_rate": 0.1, "max_steps": 3}
-    run = trainer(model, arguments(Path(folder), **options))
-    run.train()
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), Path(folder) / f"rank{os.environ.get('RANK', 0)}.pt")
+    for method in methods:
+        set_seed(0)
+        model = CRFForTokenClassification.from_encoder(encoder, tiny_encoder.LABELS, scaling=method)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        options = {"per_device_train_batch_size": int(batch_size), "optim": "sgd", "learning_rate": 0.1, "max_steps": 3}
+        out = Path(folder) / method
+        trainer(model, arguments(out, **options)).train()
+        out.mkdir(parents=True, exist_ok=True)
+        torch.save(model.state_dict(), out / f"rank{os.environ.get('RANK', 0)}.pt")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ pytest.importorskip("accelerate")
 pytest.importorskip("tokenizers")
 
 import tiny_encoder
+import tiny_trainer
 from tiny_trainer import arguments, examples, trainer
 from transformers import AutoModelForTokenClassification, set_seed
 
@@ -217,18 +218,17 @@ def test_the_callback_passes_the_ratio_to_trackers_through_the_trainer(tmp_path:
 @pytest.mark.slow
 def test_two_processes_train_the_same_model_as_one(tmp_path: Path) -> None:
     """Gradients are averaged over processes, and the number of items is that of both."""
-    tiny_encoder.save(tmp_path / "encoder")
-    script = str(Path(__file__).parent.parent / "tiny_trainer.py")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", script]
-    for method in ("Fixed", "Learned"):
-        folder = tmp_path / method
-        subprocess.run([*launch, str(tmp_path / "encoder"), str(folder), method, "4"], check=True, timeout=300)
-        first, second = (torch.load(folder / f"rank{rank}.pt") for rank in range(2))
+    encoder, methods = tiny_encoder.save(tmp_path / "encoder"), ("Fixed", "Learned")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = str(Path(tiny_trainer.__file__))
+    subprocess.run([*launch, script, encoder, str(tmp_path / "two"), "4", *methods], check=True, timeout=300)
+    for method in methods:
+        first, second = (torch.load(tmp_path / "two" / method / f"rank{rank}.pt") for rank in range(2))
         for name, value in first.items():
             if "scaling" not in name:  # the state of scaling is sent to the others in the next forward pass
                 assert torch.equal(value, second[name]), name
-    subprocess.run([sys.executable, script, str(tmp_path / "encoder"), str(tmp_path / "one"), "Fixed", "8"], check=True)
-    alone, both = torch.load(tmp_path / "one" / "rank0.pt"), torch.load(tmp_path / "Fixed" / "rank0.pt")
+    tiny_trainer.main(encoder, str(tmp_path / "one"), "8", "Fixed")
+    alone, both = (torch.load(tmp_path / x / "Fixed" / "rank0.pt") for x in ("one", "two"))
     for name, value in alone.items():
         torch.testing.assert_close(value, both[name], rtol=1e-4, atol=1e-6, msg=name)
 
