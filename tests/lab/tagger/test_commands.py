@@ -240,3 +240,26 @@ def test_ctrl_c_tells_what_was_kept(
     stop["in"] = -1
     assert command(*call, "--resume") == 0
     assert "epoch 3/3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/tag-your-files.md"])
+def test_the_commands_on_a_page_run(
+    page: str, command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, with short training and a tiny encoder."""
+    pytest.importorskip("transformers")
+    import tiny_encoder
+
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("train", "valid", "test")):
+        write(tmp_path / f"{name}.conll", 12, seed=seed)
+    tiny_encoder.save(tmp_path / "my-bert")
+    Path("text.txt").write_text("we met Ada in Rome.\n")
+    text = (Path(__file__).parents[3] / page).read_text()
+    lines = re.findall(r"^ *(?:\$ )?(?:cat text.txt \| )?equipoise (tag .*)$", text, re.MULTILINE)
+    assert {line.split()[1] for line in lines} >= {"train", "run"}
+    for line in lines:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"in Rome\n")))
+        short = ("--epochs", 1, "--overwrite") if line.startswith("tag train") else ()
+        assert command(*line.split(), *short) == 0, line
+        assert capsys.readouterr().out or "--html" in line
