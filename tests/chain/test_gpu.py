@@ -16,7 +16,8 @@ from equipoise.chain.problem import Problem
 
 pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
 gpu, scan, launch, start = (
-    importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("backend", "scan", "launch", "start")
+    importlib.import_module(f"equipoise.{name}")
+    for name in ("chain.gpu.backend", "chain.gpu.scan", "chain.gpu.launch", "native.triton_start")
 )
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -42,7 +42,7 @@ class Parts(NamedTuple):
 
     unary: Tensor  # (*batch, L, M)
     row: Tensor  # (1, K), or (*replicas, 1, ..., K)
-    penalty: Tensor  # what scaling adds to the loss of each example
+    penalty: Tensor | None  # what scaling adds to the loss of each example; None for 0
 
 
 class ChainPotentials(nn.Module):
@@ -162,17 +162,28 @@ class ChainPotentials(nn.Module):
         return row.masked_fill(~allowed, -torch.inf)
 
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
-        energy, method, row = self.energy, self.scaling, self._row()
+        method, row = self.scaling, self._row()
+        counted = self._counted(row)
         learning = learning and method.learning(unary, row)
+
+        def in_torch(unary: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+            return self._scaled(unary, row, self._counted(row), kept, learning=True)[:2]
+
+        found = method.in_one_pass(unary, row, counted, kept.lengths, kept.empty, in_torch if learning else None)
+        return self._scaled(unary, row, counted, kept, learning=learning) if found is None else Parts(*found, None)
+
+    def _scaled(self, unary: Tensor, row: Tensor, counted: Tensor, kept: Kept, *, learning: bool) -> Parts:
+        """`_balanced` by torch operators."""
+        energy, method = self.energy, self.scaling
         weights = None if kept.empty is None else ~kept.empty
-        norms = energy.norms(unary, self._counted(row), kept.lengths)
+        norms = energy.norms(unary, counted, kept.lengths)
         if method.needs_sizes:
             norms = checked(norms)
         learn = partial(method.learn, weights=weights) if learning else None
         found = factors(energy, method, norms, method.state(), learn, weights)
-        return Parts(*scaled(energy, unary, row, found), found.penalty)
+        return Parts(*scaled(energy, unary, row, found), found.penalty if method.has_penalty() else None)
 
-    def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor]:
+    def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor | None]:
         """The potentials of compacted unary scores, and the penalty of scaling."""
         if self.validate:
             diagnosis.check_scores(unary, self.pairwise, kept)

@@ -14,7 +14,6 @@ from torch import Tensor
 from .. import objectives
 from ..masking import Kept
 from ..objectives import Objective
-from ..scaling import mean_penalty
 from ..scaling.broadcasting import leading
 
 REDUCTIONS = ("mean", "sum", "none", "token_mean")
@@ -27,21 +26,18 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
 
 
-def reduce(losses: Tensor, penalty: Tensor, kept: Kept, reduction: str, objective: Objective) -> Tensor:
-    """losses (*batch,), 0 for empty sequences; penalty: a number, one per replica, or one per sequence."""
-    if kept.empty is None:
-        count: Tensor | int = max(losses.numel(), 1)
-        if reduction == "mean":
-            return losses.sum() / count + mean_penalty(penalty).to(losses.dtype)
-    else:
-        count = (~kept.empty).sum().clamp(min=1)
-    each = kept.blank(leading(penalty, losses.ndim).expand(losses.shape), 0).to(losses.dtype)
-    if reduction == "none":
-        return losses + each
-    if reduction == "sum":
-        return (losses + each).sum()
+def reduce(losses: Tensor, penalty: Tensor | None, kept: Kept, reduction: str, objective: Objective) -> Tensor:
+    """losses (*batch,), 0 for empty sequences; penalty: a number, one per replica, one per sequence, or None for 0."""
+    if penalty is not None:
+        penalty = kept.blank(leading(penalty, losses.ndim).expand(losses.shape), 0).to(losses.dtype)
+    if reduction in ("none", "sum"):
+        losses = losses if penalty is None else losses + penalty
+        return losses if reduction == "none" else losses.sum()
+    count = max(losses.numel(), 1) if kept.empty is None else (~kept.empty).sum().clamp(min=1)
     if reduction == "mean":
-        return losses.sum() / count + each.sum() / count
-    lengths = kept.blank(kept.lengths, 0)
-    total = (losses * lengths).sum() if objective.loss in MEANS else losses.sum()
-    return total / lengths.sum().clamp(min=1) + each.sum() / count
+        mean = losses.sum() / count
+    else:
+        lengths = kept.blank(kept.lengths, 0)
+        total = (losses * lengths).sum() if objective.loss in MEANS else losses.sum()
+        mean = total / lengths.sum().clamp(min=1)
+    return mean if penalty is None else mean + penalty.sum() / count

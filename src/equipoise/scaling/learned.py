@@ -18,6 +18,8 @@ size would make the gradient so large that clipping would act on it alone and SG
 `docs/explanations/balance.md` explains each, with measurements.
 """
 
+import functools
+import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,8 +27,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..native.values import eager
 from .broadcasting import divide
-from .method import Scaling, positive
+from .method import InTorch, Scaling, positive
 from .norms import Norms
 from .pace import Paced, moved, pace
 
@@ -98,6 +101,16 @@ def gradient_factors(state: State, norms: Norms, weights: Tensor | None = None) 
     return torch.where(u > 0, u, 1).clamp(max=1), torch.where(w > 0, w, 1).clamp(max=1)
 
 
+@functools.cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether kernels can compute on x: on a GPU, in eager mode."""
+    return x.is_cuda and has_triton() and eager()
+
+
 class Learned(Scaling):
     """Divide both parts by their sizes and learn a scale for each. There is nothing to choose.
 
@@ -164,6 +177,25 @@ class Learned(Scaling):
             return found
         stored = (self.size, found.size), (self.examples, found.examples)
         return found._replace(log_scales=pace(norms(), Paced(self.log_scales, self.squares, self.steps), stored))
+
+    def in_one_pass(
+        self,
+        unary: Tensor,
+        row: Tensor,
+        counted: Tensor,
+        lengths: Tensor,
+        empty: Tensor | None,
+        in_torch: InTorch | None,
+    ) -> tuple[Tensor, Tensor] | None:
+        if not has_kernels(unary) or (in_torch is None and torch.is_grad_enabled()):
+            return None
+        from .gpu import learned as gpu
+
+        if not gpu.fits(unary, row, self.size):
+            return None
+        paced = Paced(self.log_scales, self.squares, self.steps)
+        given = gpu.Given(counted, lengths, empty, self.size, self.examples, paced, HORIZON)
+        return gpu.scale(unary, row, given) if in_torch is None else gpu.learn(unary, row, given, in_torch)
 
     @staticmethod
     def moved(state: State, gradients: dict[str, Tensor]) -> State:

@@ -7,7 +7,7 @@ knows nothing of chains or images: it works on any energy that can measure its u
 also have a state that training measures or moves, see `learn`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +20,7 @@ from .norms import Norms, checked, measure, once
 
 State = Any
 """A named tuple of tensors, for one model or with replicas as their first dimension. Every method has its own."""
+InTorch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Scaling(nn.Module):
@@ -94,6 +95,11 @@ class Scaling(nn.Module):
         """What is added to the loss of each example; 0 by default."""
         return torch.zeros_like(state[0])
 
+    @classmethod
+    def has_penalty(cls) -> bool:
+        """Whether the method adds to the loss."""
+        return cls.penalty_of is not Scaling.penalty_of
+
     @staticmethod
     def alpha_of(state: State) -> Tensor:
         """The weight of the unary part relative to the pairwise part."""
@@ -114,6 +120,27 @@ class Scaling(nn.Module):
     @staticmethod
     def gradient_factors(state: State, norms: Norms, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
         """What the gradients of U and W are multiplied by in a training step, see `scale_gradient`; None for 1."""
+        return None
+
+    def in_one_pass(
+        self,
+        unary: Tensor,
+        row: Tensor,
+        counted: Tensor,
+        lengths: Tensor,
+        empty: Tensor | None,
+        in_torch: InTorch | None,
+    ) -> tuple[Tensor, Tensor] | None:
+        """a U and b W from kernels of the method's own; None where it has none, as by default.
+
+        Args:
+            unary: U, (*batch, L, M).
+            row: the entries of W, (1, K).
+            counted: the same, with -inf where an entry does not count in ||W||.
+            lengths: (*batch,), how many positions count.
+            empty: (*batch,), the examples that do not count.
+            in_torch: given in a training step: the same from (U, W) by torch operators.
+        """
         return None
 
     @staticmethod

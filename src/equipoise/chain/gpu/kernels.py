@@ -20,23 +20,13 @@ with a range above EXP_RANGE, or with -inf, use the log domain throughout.
 # mypy: ignore-errors
 # ruff: noqa: N803, RUF059, SIM102, SIM108
 
-import inspect
-
 import triton
 import triton.language as tl
 
+from ...native.triton_start import jit_unspecialized
+
 NEG_INF = tl.constexpr(float("-inf"))
 EXP_RANGE = tl.constexpr(60.0)
-
-
-def jit_unspecialized(kernel):
-    """Compile once for all sizes and addresses.
-
-    Triton then does not know in which dimension a matrix is contiguous. It distributes rows over threads, so that a sum
-    along a row stays within one thread.
-    """
-    runtime = [name for name in inspect.signature(kernel).parameters if name not in kernel.__annotations__]
-    return triton.jit(kernel, do_not_specialize=runtime)
 
 
 @triton.jit

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...native.triton_start import prepare, start
 from ...native.values import has_values, resolved
 from ..scoring import WeightedGradient
 from . import decode_kernels, fused_kernels, kernels, scan_kernels, transport_kernels
-from .start import prepare, start
 
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the size of the matrix in the registers of a program
 TARGET_WARPS = 528  # warps that keep a GPU busy: four on each of 132 processors

@@ -1,9 +1,10 @@
 """Launch Triton kernels in a third of the time of Triton's own launcher, since short calls are bound by the host.
 
 `kernel[grid](...)` selects the compiled variant on every call from the types, values and addresses of all arguments.
-Our kernels are not specialised on values or addresses (`kernels.jit_unspecialized`), so a small key suffices.
+Our kernels are not specialised on values or addresses (`jit_unspecialized`), so a small key suffices.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,18 +12,39 @@ import torch
 import triton
 from torch import Tensor
 
-from ...native import values
+from . import values
 
 # Versions whose compiled kernels have run(x, y, z, stream, function, metadata, three hooks, *arguments).
 DIRECT_LAUNCH = (3, 2) <= tuple(int(x) for x in triton.__version__.split(".")[:2]) <= (3, 7)
 
+
+def jit_unspecialized(kernel: Any) -> Any:
+    """Compile once for all sizes and addresses. Parameters with an annotation are constants.
+
+    Triton then does not know in which dimension a matrix is contiguous. It distributes rows over threads, so that a sum
+    along a row stays within one thread.
+    """
+    runtime = [name for name in inspect.signature(kernel).parameters if name not in kernel.__annotations__]
+    return triton.jit(kernel, do_not_specialize=runtime)
+
+
 compiled: dict[Any, Any] = {}  # compiled kernels by kernel, device, constants and argument types
 
 
-def start(kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
-    """kernel[(programs,)](*arguments, *constants, num_warps=warps), on the device of the first argument."""
+def start(
+    kernel: Any,
+    programs: int,
+    warps: int,
+    arguments: tuple[Any, ...],
+    constants: tuple[Any, ...],
+    dtypes: tuple[torch.dtype, ...] = (),
+) -> None:
+    """kernel[(programs,)](*arguments, *constants, num_warps=warps), on the device of the first argument.
+
+    `dtypes` are those of the arguments whose dtype is not always the same.
+    """
     device = arguments[0].get_device()
-    key = kernel.fn, device, constants, *map(type, arguments)
+    key = kernel.fn, device, constants, *dtypes, *map(type, arguments)
     found = compiled.get(key)
     if found is None or device != values.current_device():
         with torch.cuda.device_of(arguments[0]):

@@ -1,0 +1,1 @@
+"""Scaling methods on a GPU, in Triton."""

@@ -1,0 +1,230 @@
+"""The kernels of learned scaling compute what the torch code computes: scores, gradients, and moves of the state."""
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from equipoise import ChainCRF, constraints
+from equipoise.scaling import Learned, learned
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LABELS = ("O", "B-X", "I-X")
+
+
+@pytest.fixture(autouse=True)
+def _kernels() -> Iterator[None]:
+    with patch.dict(os.environ, {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}):
+        pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
+        importlib.import_module("equipoise.scaling.gpu.learned")
+        yield
+
+
+@pytest.fixture(params=["kernels", pytest.param("kernels on a GPU", marks=pytest.mark.gpu)])
+def _where(request: pytest.FixtureRequest) -> None:
+    """The same tests in the interpreter, and on a GPU where `-m gpu` asks for them."""
+    if "GPU" in request.param and DEVICE == "cpu":
+        pytest.skip("no GPU")
+
+
+def layer(constrained: bool = False, boundaries: bool = True) -> ChainCRF:
+    rules = constraints.from_labels(list(LABELS), "BIO") if constrained else None
+    fixed = torch.Generator().manual_seed(0)
+    return ChainCRF(3, Learned(), rules, boundaries=boundaries, generator=fixed, validate=False).to(DEVICE)
+
+
+def scores(step: int, scale: float = 3.0) -> Tensor:
+    return scale * torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(step))
+
+
+def labels_and_mask(empty: bool) -> tuple[Tensor, Tensor]:
+    labels = torch.tensor([[0, 1, 2, 2, 0], [1, 2, 0, 0, 0], [0, 0, 1, 0, 1], [1, 2, 2, 2, 2]])
+    mask = torch.arange(5) < torch.tensor([5, 3, 2, 0 if empty else 4])[:, None]
+    return labels.to(DEVICE), mask.to(DEVICE)
+
+
+def train(crf: ChainCRF, batches: list[Tensor], use: bool, empty: bool = False, weight: float = 1.0) -> dict[str, Any]:
+    """The losses, gradients and state of some steps of SGD, by kernels or by torch."""
+    labels, mask = labels_and_mask(empty)
+    found: dict[str, Any] = {}
+    for step, unary in enumerate(batches):
+        u = unary.to(DEVICE, copy=True).requires_grad_()
+        with patch.object(learned, "has_kernels", lambda x: use):
+            loss = crf.loss(u, labels, mask)
+            (weight * loss).backward()
+        found[f"loss {step}"], found[f"unary {step}"] = loss.detach(), u.grad
+        for name, parameter in crf.named_parameters():
+            found[f"{name} {step}"] = parameter.grad
+            if parameter.grad.isfinite().all():
+                parameter.data -= 0.01 * parameter.grad
+            parameter.grad = None
+    with torch.no_grad(), patch.object(learned, "has_kernels", lambda x: use):
+        crf.eval()
+        found["labels"] = crf.decode(batches[0].to(DEVICE), mask)
+        found["prediction"] = crf.potentials(batches[0].to(DEVICE), mask).unary[:, :2]
+        crf.train()
+    return found | {name: buffer.clone() for name, buffer in crf.named_buffers()}
+
+
+def assert_same(got: dict[str, Any], want: dict[str, Any], tolerance: float = 2e-6) -> None:
+    assert got.keys() == want.keys()
+    for name, x in want.items():
+        finite = x[x.isfinite()].to(torch.float32).abs()
+        limit = tolerance * float(finite.max()) if finite.numel() else 0.0
+        torch.testing.assert_close(got[name], x, rtol=tolerance, atol=limit, equal_nan=True, msg=name)
+
+
+def hole() -> Tensor:
+    unary = scores(7)
+    unary[0, 1, 2] = -torch.inf  # a label that is forbidden
+    unary[1, 4] = torch.nan  # beyond the length
+    return unary
+
+
+BATCHES: dict[str, list[Tensor]] = {
+    "usual": [scores(step) for step in range(4)],
+    "small and large": [scores(0, 1e-3), scores(1, 100.0), scores(2, 0.1)],
+    "a forbidden label, and NaN in the padding": [scores(0), hole()],
+    "all scores are 0": [scores(0), torch.zeros(4, 5, 3), scores(1)],
+    "a score is NaN": [scores(0), scores(1).index_fill(0, torch.tensor([0]), torch.nan), scores(2)],
+}
+
+
+@pytest.mark.usefixtures("_where")
+@pytest.mark.parametrize("name", BATCHES)
+def test_the_kernels_equal_the_torch_code(name: str) -> None:
+    got, want = (train(layer(), BATCHES[name], use) for use in (True, False))
+    assert_same(got, want)
+    assert got["scaling.steps"] > 0
+
+
+@pytest.mark.usefixtures("_where")
+@pytest.mark.parametrize("options", [{"constrained": True}, {"boundaries": False}])
+def test_constraints_and_boundaries(options: dict[str, bool]) -> None:
+    got, want = (train(layer(**options), BATCHES["usual"], use) for use in (True, False))
+    assert_same(got, want)
+
+
+@pytest.mark.usefixtures("_where")
+def test_empty_sequences_do_not_count() -> None:
+    got, want = (train(layer(), BATCHES["usual"], use, empty=True) for use in (True, False))
+    assert_same(got, want)
+    assert float(got["scaling.examples"]) == 3 * 4
+
+
+@pytest.mark.usefixtures("_where")
+def test_pairwise_scores_of_0_learn() -> None:
+    found = []
+    for use in (True, False):
+        crf = layer(boundaries=False)
+        torch.nn.init.zeros_(crf.pairwise)
+        found.append(train(crf, BATCHES["usual"], use))
+    assert_same(*found)
+    assert float(found[0]["pairwise 0"].abs().max()) > 0
+
+
+@pytest.mark.usefixtures("_where")
+def test_a_gradient_that_overflows_moves_no_scale() -> None:
+    got, want = (train(layer(), BATCHES["usual"][:1], use, weight=1e30) for use in (True, False))
+    assert_same(got, want)
+    assert float(got["scaling.steps"]) == 0
+    assert float(got["scaling.examples"]) == 4
+
+
+@pytest.mark.usefixtures("_where")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scores_in_half_precision(dtype: torch.dtype) -> None:
+    half = [batch.to(dtype) for batch in BATCHES["usual"]]
+    got, want = (train(layer(), half, use) for use in (True, False))
+    assert got["unary 0"].dtype == dtype
+    assert_same(got, want, tolerance=2e-2)
+
+
+@pytest.mark.usefixtures("_where")
+def test_only_one_part_may_require_a_gradient() -> None:
+    found = []
+    for use in (True, False):
+        crf, (labels, mask) = layer(), labels_and_mask(False)
+        with patch.object(learned, "has_kernels", lambda x, use=use: use):
+            crf.loss(scores(0).to(DEVICE), labels, mask).backward()
+            gradient = crf.pairwise.grad
+            crf.requires_grad_(False)
+            u = scores(1).to(DEVICE).requires_grad_()
+            crf.loss(u, labels, mask).backward()
+        found.append({"pairwise": gradient, "unary": u.grad} | dict(crf.named_buffers()))
+    assert_same(*found)
+
+
+@pytest.mark.usefixtures("_where")
+def test_a_second_derivative_is_that_of_the_torch_code() -> None:
+    found = []
+    for use in (True, False):
+        crf, (labels, mask) = layer(), labels_and_mask(False)
+        u = scores(0).to(DEVICE).requires_grad_()
+        with patch.object(learned, "has_kernels", lambda x, use=use: use):
+            (first,) = torch.autograd.grad(crf.loss(u, labels, mask), u, create_graph=True)
+            first.square().sum().backward()
+        found.append({"unary": u.grad, "pairwise": crf.pairwise.grad})
+    assert_same(*found)
+
+
+def test_a_tensor_that_was_saved_before_the_state_moved_is_noticed() -> None:
+    crf, (labels, mask) = layer(), labels_and_mask(False)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
+    saved = (crf.scaling.log_scales * x).sum()
+    with patch.object(learned, "has_kernels", lambda x: True):
+        crf.loss(scores(0).to(DEVICE).requires_grad_(), labels, mask).backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.backward()
+
+
+def test_without_a_gpu_or_in_double_precision_torch_computes() -> None:
+    crf = layer()
+    assert not learned.has_kernels(torch.zeros(1))
+    row = crf.pairwise.reshape(1, -1)
+    wide = torch.zeros(1, 2, 3, dtype=torch.float64, device=DEVICE)
+    with patch.object(learned, "has_kernels", lambda x: True), torch.no_grad():
+        assert crf.scaling.in_one_pass(wide, row, row, torch.tensor([2], device=DEVICE), None, None) is None
+
+
+COMPILE = """
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from equipoise.scaling.gpu import kernels
+
+numbers = "examples", "length", "labels", "entries", "scores", "unary_programs", "programs"
+wide = "sizes counts log_scales size covered squares steps found parts row counted scaled_row row_gradient to_row"
+narrow = "unary", "scaled_unary", "unary_gradient", "to_unary"
+constants = {"BLOCK": 1024, "HORIZON": 1000, "LEARN": True, "STEP": 0.01, "SLOWER_AFTER": 100, "SMOOTHING": 0.1}
+constants |= {"PROGRAMS": 64, "empty": None}
+count = 0
+for empty in ({}, {"empty": "*u8"}):
+    for kind in ("*fp32", "*bf16"):
+        types = dict.fromkeys(numbers, "i32") | dict.fromkeys(wide.split(), "*fp32") | dict.fromkeys(narrow, kind)
+        types |= {"lengths": "*i64"} | empty
+        for kernel in (kernels.sizes_kernel, kernels.scale_kernel, kernels.products_kernel, kernels.gradients_kernel):
+            signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+            known = {name: constants[name] for name, kind in signature.items() if kind == "constexpr"}
+            source = ASTSource(fn=kernel, signature=signature, constexprs=known)
+            compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+            count += 1
+print(count)
+"""
+
+
+@pytest.mark.slow
+def test_the_kernels_compile_for_an_h200(tmp_path: Path) -> None:
+    """On a machine without a GPU, and without the interpreter."""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["16"], done.stderr
