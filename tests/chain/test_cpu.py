@@ -12,6 +12,7 @@ from equipoise.chain import reference
 from equipoise.chain.cpu import backend as compiled
 from equipoise.chain.cpu.library import library
 from equipoise.chain.problem import Problem
+from equipoise.chain.scoring import mean_loss
 
 if library(torch.float32) is None:
     pytest.skip("needs a C compiler (cc, gcc, clang, or set CC)", allow_module_level=True)
@@ -160,6 +161,59 @@ def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.Mo
             assert all(torch.equal(a, b) for a, b in zip(results(), expected, strict=True))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("labels", [70, 133])
+def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
+    """Sequences with many labels are computed in groups: of different lengths, in both domains, one of them invalid."""
+    generator = torch.Generator().manual_seed(labels)
+    unary, nodes = torch.randn(2, 7, 9, labels, generator=generator).unbind()
+    unary[2] *= 100  # too large a range for the exp domain
+    unary[4, 1, 3] = torch.nan
+    pairwise = torch.randn(1, 1, labels, labels, generator=generator)
+    gold = torch.randint(labels, (7, 9), generator=generator)
+    chain = Problem(unary, pairwise, torch.tensor([9, 3, 6, 1, 9, 8, 2]))
+    weight = torch.rand(7, generator=generator)
+
+    def results(chain: Problem, rows: slice) -> list[Tensor]:
+        known = compiled.messages(*chain)
+        parts = [*known, *compiled.decode(*chain), compiled.forward(*chain)[0]]
+        parts += compiled.loss_and_gradient("likelihood", *chain, gold[rows], weight[rows])[:2]
+        parts += compiled.loss_and_gradient("cross_entropy", *chain, gold[rows], weight[rows])[:2]
+        parts += [compiled.transport(nodes[rows], None, weight[rows], *chain, known)[0]]
+        return parts
+
+    together = results(chain, slice(None))
+    for b, n in enumerate(chain.lengths.tolist()):
+        one = slice(b, b + 1)
+        alone = results(Problem(unary[one], pairwise, chain.lengths[one]), one)
+        for got, want in zip(together, alone, strict=True):
+            got, want = (
+                (got[b][:n], want[0][:n]) if got.ndim > 1 else (got[b], want[0])
+            )  # alpha and beta are not filled beyond the length
+            assert torch.equal(got.nan_to_num(9.9), want.nan_to_num(9.9))
+
+
+@pytest.mark.parametrize("labels", [70, 300])
+@pytest.mark.parametrize("loss_name", ["likelihood", "cross_entropy"])
+def test_many_labels_equal_float64(labels: int, loss_name: str) -> None:
+    generator = torch.Generator().manual_seed(labels)
+    unary, pairwise = torch.randn(9, 6, labels, generator=generator), torch.randn(labels, labels, generator=generator)
+    gold, lengths = torch.randint(labels, (9, 6), generator=generator), torch.tensor([6, 5, 1, 6, 2, 3, 6, 4, 6])
+    got = compiled.loss_and_gradient(loss_name, unary, pairwise, lengths, gold)
+    u, w = unary.double().requires_grad_(), pairwise.double().requires_grad_()
+    chain = Problem(u, w[None, None], lengths)
+    if loss_name == "likelihood":
+        loss = reference.forward(*chain, gold)[0]
+    else:
+        log_p = reference.messages(*chain.clean()).log_p
+        loss = mean_loss(log_p, lengths, gold)
+    want = loss, *torch.autograd.grad(loss.sum(), (u, w))
+    for a, b in zip(got, want, strict=True):
+        assert (a - b).norm() / b.norm() < 1e-6
+    path, best = compiled.decode(unary, pairwise, lengths)
+    assert torch.equal(path, reference.decode(u.detach(), w.detach()[None, None], lengths)[0])
+    assert torch.allclose(best.double(), reference.decode(u.detach(), w.detach()[None, None], lengths)[1])
 
 
 def test_nan_propagates() -> None:

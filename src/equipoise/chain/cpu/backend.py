@@ -27,7 +27,7 @@ from .library import library
 CPU = torch.device("cpu")  # explicit, since the default device may differ
 MAX_CHUNKS = 32  # maximum number of chunks per matrix: each chunk has its own sums
 MIN_CHUNK_POSITIONS = 128  # minimum chunk size, so that preparing its matrix does not dominate
-MIN_THREADED_WORK = 500_000  # multiplications; for fewer, waking a thread takes longer than the work
+MIN_THREADED_WORK = 3_000_000  # multiplications, about 0.3 ms; for fewer, waking a thread gains too little
 PASSES = {"forward": 1, "decode": 1}  # passes over the matrices per position; at least 2 for all others
 NO_MESSAGES = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # losses save none for their gradients
 
@@ -90,10 +90,8 @@ def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tens
     weight = resolved(weight) if expanded else resolved(weight).contiguous()
     count = min(1, weight.numel()) if expanded else weight.numel()
     function = getattr(library(weight.dtype), "scale")  # noqa: B009  the library exists, or this is never called
-    for x in (nodes, gradient):
-        if function(weight.data_ptr(), count, x.data_ptr(), x.numel()):
-            return None
-    return nodes, gradient
+    arrays = nodes.data_ptr(), nodes.numel(), gradient.data_ptr(), gradient.numel()
+    return None if function(weight.data_ptr(), count, *arrays) else (nodes, gradient)
 
 
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
@@ -211,7 +209,8 @@ def layout(unary: torch.Size, pairwise: torch.Size, dtype: torch.dtype) -> Layou
     few = pairwise[: -3 if per_edge else -2] if len(pairwise) > 2 else torch.Size([1] * len(many))
     owner, matrices = broadcast_index(few, many), torch.arange(math.prod(few), device=CPU)
     matrix_layout = len(owner) // max(1, len(matrices))
-    pieces = min(-(-matrix_layout * length // MIN_CHUNK_POSITIONS), matrix_layout, 4 if edges > 1 else MAX_CHUNKS)
+    positions = max(MIN_CHUNK_POSITIONS, m // 4)  # the sums of all chunks take memory of order (*batch, L, M)
+    pieces = min(-(-matrix_layout * length // positions), matrix_layout, 4 if edges > 1 else MAX_CHUNKS)
     pieces = max(1, pieces)
     if pieces < matrix_layout:
         pieces = 1 << pieces.bit_length() - 1  # a power of two, for equal sizes

@@ -11,222 +11,53 @@
    possible. The sequence is then computed in the log domain: x, E and all messages are the logarithms of the above.
    d_1 is 1 in the exp domain and 0 in the log domain, so the first number of a message identifies its domain. */
 
-#include "transport.h"
+#include <pthread.h>
 
-/* Packed by backend.py. Chunk k has the sequences order[starts[k]] .. order[starts[k+1] - 1]; their matrices are
-   pairwise[k / pieces]. No routine uses or fills all of the arrays. */
-typedef struct {
-    int64_t length, labels, width, edges, pieces, chunks, threads, weight_edges;
-    const int64_t *order, *starts, *weight_owner, *lengths, *gold; /* gold: labels to score, or NULL */
-    const REAL *unary, *pairwise, *weight, *node_weights, *edge_weights; /* weight NULL means 1 */
-    REAL *value, *log_p, *alpha, *beta, *nodes, *gradient, *expected; /* value is (B,); alpha and beta may be NULL */
-    int64_t *path;
-} Batch;
+#include "routines.h"
 
-/* F(Y | X) */
-static double score_of(const Chain *s, const REAL *unary, const int64_t *labels) {
-    double score = 0;
-    EACH(t, s->n) score += unary[t * s->m + labels[t]];
-    EACH(t, s->n - 1) score += s->pairwise[((s->edges == 1 ? 0 : t) * s->m + labels[t]) * s->m + labels[t + 1]];
-    return score;
-}
-
-/* Mass weight (nodes - p sum nodes) at a position. It sums to 0, so that it decays along the chain. */
-static void centre_mass(Chain *s, int64_t t, const REAL *nodes, const REAL *log_p, REAL weight) {
-    REAL *p = s->p + t * s->width, *out = s->rights + t * s->width;
-    fill(p, s->width, 0), fill(out, s->width, 0);
-    EACH(j, s->m) p[j] = exponential(log_p[j]);
-    EACH(j, s->m) out[j] = log_p[j] > -INFINITY ? nodes[j] : 0;
-    REAL given = total(out, s->width);
-    EACH(j, s->m) out[j] = weight * (out[j] - p[j] * given);
-}
-
-/* The gradient of the function that put mass `rights` on positions and, if there are any, weights on transitions. */
-static void transport_mass(
-    Chain *s, const Batch *q, int64_t sequence, const REAL *d, const REAL *b, REAL weight, REAL *gradient) {
-    int64_t m = s->m, width = s->width, at = sequence * q->length;
-    double expected = 0;
-    memcpy(s->lefts, s->rights, s->n * width * sizeof(REAL));
-    EACH(t, s->n) EACH(j, m) q->nodes[(at + t) * m + j] = -s->rights[t * width + j];
-    if (q->weight_edges) {
-        const REAL *weights = q->edge_weights + q->weight_owner[sequence] * q->weight_edges * m * m;
-        expected = add_edge_mass(s, b, weights, q->weight_edges == 1, weight, gradient);
-    }
-    if (q->expected) q->expected[sequence] = expected;
-    carry_both(s, d, b, gradient);
-    EACH(t, s->n) EACH(j, m) q->nodes[(at + t) * m + j] += s->rights[t * width + j] + s->lefts[t * width + j];
-    fill(q->nodes + (at + s->n) * m, (q->length - s->n) * m, 0);
-}
-
-/* ---- routines for sequence b ---- */
-
-static REAL weight_of(const Batch *q, int64_t b) { return q->weight ? q->weight[b] : 1; }
-
-static double loss_of(const Chain *s, const Batch *q, int64_t b) {
-    double score = q->gold ? score_of(s, q->unary + b * q->length * s->m, q->gold + b * q->length) : 0;
-    return score == -INFINITY ? INFINITY : log_partition(s) - score;
-}
-
-static void forward_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
-    const REAL *unary = q->unary + b * q->length * s->m;
-    load_unary(s, unary, false);
-    if (!exp_domain_safe(s) || !sweep(s, s->d, s->a, false)) {
-        load_unary(s, unary, true);
-        sweep(s, s->d, s->a, false);
-    }
-    q->value[b] = loss_of(s, q, b);
-}
-
-/* `forward_one` and its gradient: the marginals minus the labels. */
-static void likelihood_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
-    int64_t at = b * q->length, width = s->width, m = s->m;
-    REAL weight = weight_of(q, b);
-    infer(s, q->unary + at * m);
-    q->value[b] = loss_of(s, q, b);
-    if (s->log_domain) exponentiate(s->p, s->n * width);
-    EACH(t, s->n) EACH(j, m) q->nodes[(at + t) * m + j] = weight * s->p[t * width + j];
-    fill(q->nodes + (at + s->n) * m, (q->length - s->n) * m, 0);
-    if (factors_out(s)) {
-        if (weight != 1) EACH(i, s->n * width) s->sent_right[i] *= weight;
-        add_edge_sums(s, s->sent_right, s->c);
-    } else {
-        if (weight != 1) EACH(i, s->n * width) s->p[i] *= weight;
-        carry_mass(s, s->p, s->c, s->b, gradient, false, false);
-    }
-    if (!q->gold) return;
-    const int64_t *labels = q->gold + at;
-    EACH(t, s->n) q->nodes[(at + t) * m + labels[t]] -= weight;
-    EACH(t, s->n - 1) gradient[((s->edges == 1 ? 0 : t) * m + labels[t]) * m + labels[t + 1]] -= weight;
-}
-
-static void messages_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
-    int64_t at = b * q->length, width = s->width;
-    ASSUME_PADDED(width);
-    REAL *alpha = q->alpha ? q->alpha + at * width : s->d, *beta = q->beta ? q->beta + at * width : s->b;
-    double gained = 0;
-    load_unary(s, q->unary + at * s->m, false);
-    /* a is at least exp(-unary_range - pairwise_range) / m, and b at least exp(-pairwise_range) */
-    bool close = !s->has_forbidden && s->unary_range + 2 * s->pairwise_range + log(s->m) < 0.9 * LOG_RANGE;
-    if (!sweep_exp_domain(s, alpha, beta)) sweep_log_domain(s, q->unary + at * s->m, alpha, beta);
-    EACH(t, s->n) {
-        const REAL *a = s->a + t * width, *here = beta + t * width;
-        REAL *restrict p = s->p + t * width, mass = normalised_product(a, here, p, width, s->log_domain);
-        if (!s->log_domain && close)
-            EACH(j, width) p[j] = logarithm(p[j]);
-        else if (!s->log_domain) { /* the product of two small numbers may underflow, the sum of their logs cannot */
-            mass = finite_or_zero(logarithm(mass));
-            EACH(j, width) p[j] = logarithm(a[j]) + logarithm(here[j]) - mass;
-        }
-        memcpy(q->log_p + (at + t) * s->m, p, s->m * sizeof(REAL));
-        if (q->gold) gained += p[q->gold[at + t]];
-    }
-    if (q->gold) q->value[b] = -gained / s->n;
-    fill(q->log_p + (at + s->n) * s->m, (q->length - s->n) * s->m, 0);
-}
-
-/* -1/n sum_t log p_t(y_t), and its gradient */
-static void cross_entropy_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
-    int64_t at = b * q->length, width = s->width;
-    ASSUME_PADDED(width);
-    REAL weight = weight_of(q, b);
-    double gained = 0;
-    infer(s, q->unary + at * s->m);
-    EACH(t, s->n) {
-        int64_t label = q->gold[at + t], place = t * width + label;
-        REAL *restrict p = s->p + t * width, *restrict mass = s->rights + t * width;
-        REAL log_p = s->log_domain ? s->p[place] : logarithm(s->sent_right[place]) + logarithm(s->b[place]);
-        if (s->log_domain) exponentiate(p, width);
-        REAL share = log_p > -INFINITY ? weight / s->n : 0;
-        EACH(j, width) mass[j] = share * p[j];
-        mass[label] -= share;
-        gained += log_p;
-    }
-    q->value[b] = -gained / s->n;
-    transport_mass(s, q, b, s->d, s->b, weight, gradient);
-}
-
-static void transport_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
-    int64_t m = s->m, width = s->width, at = b * q->length;
-    const REAL *d = q->alpha + at * width, *messages = q->beta + at * width;
-    load_unary(s, q->unary + at * m, d[0] == 0);
-    EACH(t, s->n) {
-        normalised_product(s->x + t * width, d + t * width, s->a + t * width, width, s->log_domain);
-        normalised_product(s->x + t * width, messages + t * width, s->c + t * width, width, s->log_domain);
-        centre_mass(s, t, q->node_weights + (at + t) * m, q->log_p + (at + t) * m, q->weight[b]);
-    }
-    transport_mass(s, q, b, d, messages, q->weight[b], gradient);
-}
-
-/* Max-sum: delta_t(j) = max_i [ delta_{t-1}(i) + W(i, j) ] + U_t(j), minus the maximum of delta_{t-1}, which is already
-   known; then backtracking. */
-static void decode_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
-    int64_t m = s->m, width = s->width, *path = q->path + b * q->length;
-    ASSUME_PADDED(width);
-    const REAL *unary = q->unary + b * q->length * m;
-    pad_unary(s, unary);
-    fill(s->row, width, 0);
-    REAL peak = maximum(s->x, width);
-    for (int64_t t = 1; t < s->n; t++) {
-        REAL *delta = s->x + t * width;
-        if (s->edges > 1) pad(s->pairwise + (t - 1) * m * m, m, width, s->right);
-        peak = max_step(delta - width, finite_or_zero(peak), s->right, m, width, delta);
-    }
-    for (int64_t t = s->n - 1; t >= 0; t--) {
-        REAL *restrict delta = s->x + t * width;
-        if (t < s->n - 1 && s->edges > 1) EACH(i, m) s->row[i] = s->pairwise[(t * m + i) * m + path[t + 1]];
-        if (t < s->n - 1) peak = add_and_max(delta, s->edges > 1 ? s->row : s->left + path[t + 1] * width, width);
-        int64_t place = index_of(delta, width, peak);
-        path[t] = place < m ? place : m - 1; /* scores may overflow */
-    }
-    q->value[b] = score_of(s, unary, path);
-    for (int64_t t = q->value[b] > -INFINITY ? s->n : 0; t < q->length; t++) path[t] = IGNORE;
-}
-
-/* The result of a sequence with an invalid score, instead of a routine: NaN for every number, IGNORE for every label. */
-static void fail_one(Chain *s, const Batch *q, int64_t b, REAL *gradient) {
-    int64_t at = b * q->length, m = s->m, width = s->width, rest = (q->length - s->n) * m;
-    bool reads_messages = q->node_weights; /* `transport` reads log_p, alpha and beta; the others write them */
-    if (q->value) q->value[b] = NAN;
-    if (q->expected) q->expected[b] = NAN;
-    if (q->log_p && !reads_messages) {
-        fill(q->log_p + at * m, s->n * m, NAN), fill(q->log_p + (at + s->n) * m, rest, 0);
-        if (q->alpha) fill(q->alpha + at * width, s->n * width, NAN);
-        if (q->beta) fill(q->beta + at * width, s->n * width, NAN);
-    }
-    if (q->nodes) fill(q->nodes + at * m, s->n * m, NAN), fill(q->nodes + (at + s->n) * m, rest, 0);
-    if (gradient) fill(gradient, (s->edges == 1 ? s->n > 1 : s->n - 1) * m * m, NAN);
-    if (q->path) EACH(t, q->length) q->path[at + t] = IGNORE;
-}
-
-/* ---- all sequences of a batch ---- */
-
-#define BLOCK 1024
-
-/* out = the sum of `count` parts, `apart` numbers apart */
-static void add_parts(const REAL *parts, int64_t count, int64_t apart, int64_t n, REAL *restrict out) {
-    memcpy(out, parts, n * sizeof(REAL));
-    for (int64_t k = 1; k < count; k++) EACH(j, n) out[j] += parts[k * apart + j];
-}
-
-typedef void Load(Chain *);
-typedef void Routine(Chain *, const Batch *, int64_t b, REAL *gradient);
+/* ---- matrices ---- */
 
 static void load_potentials(Chain *s) {
-    s->pairwise_range = 0, s->has_forbidden = false;
+    s->matrix->pairwise_range = 0, s->matrix->has_forbidden = false;
     if (s->edges == 1) {
-        scan_matrix(s, s->pairwise, s->right);
-        s->peak = to_potentials(s->right, s->width, false);
+        scan_matrix(s, s->matrix->pairwise, s->matrix->right);
+        s->matrix->peak = to_potentials(s->matrix->right, s->width, false);
     } else {
-        EACH(e, s->n - 1) scan_matrix(s, s->pairwise + e * s->m * s->m, s->scratch);
+        EACH(e, s->n - 1) scan_matrix(s, s->matrix->pairwise + e * s->m * s->m, s->matrix->scratch);
     }
     /* without division, a may be as small as exp(-range) / m everywhere, and the next step squares that */
-    s->normalise_each = s->has_forbidden || !(2 * (s->pairwise_range + log(s->m)) < 0.8 * LOG_RANGE);
+    s->matrix->normalise_each = s->matrix->has_forbidden || !(2 * (s->matrix->pairwise_range + log(s->m)) < 0.8 * LOG_RANGE);
 }
 
 static void load_padded_scores(Chain *s) {
     if (s->edges != 1) return;
-    pad(s->pairwise, s->m, s->width, s->right);
-    transpose(s->right, s->width, s->left);
+    pad(s->matrix->pairwise, s->m, s->width, s->matrix->right);
+    transpose(s->matrix->right, s->width, s->matrix->left);
+}
+
+/* ---- groups of sequences ---- */
+
+typedef struct {
+    void (*load_matrix)(Chain *);
+    void (*load)(Chain *, const Batch *);
+    enum { NO_SWEEP, FORWARD, BOTH, BEST } sweep;
+    void (*answer)(Chain *, const Batch *); /* after the sweep; may be NULL */
+    bool carries;
+    int rows; /* the number of (L, width) arrays of `Chain`, in their order, that are used */
+} Routine;
+
+static void run_group(Chain *members, int64_t count, const Batch *q, const Routine *routine) {
+    if (!count) return;
+    EACH(g, count) routine->load(members + g, q);
+    if (routine->sweep == BEST)
+        best_scores(members, count);
+    else if (routine->sweep)
+        sweep_exp_domain(members, count, routine->sweep == BOTH);
+    if (routine->answer) EACH(g, count) routine->answer(members + g, q);
+    if (routine->carries) {
+        carry_exp_domain(members, count);
+        EACH(g, count) finish_transport(members + g, q);
+    }
 }
 
 /* Whether the length, and the labels within it, are in range. */
@@ -239,55 +70,122 @@ static bool in_range(const Batch *q, int64_t b) {
 
 enum { NO_MEMORY = 1, OUT_OF_RANGE = 2 }; /* error codes; 0 is success */
 
-static int run_chunk(Chain *s, const Batch *q, int64_t k, REAL *gradient, Load *load, Routine *routine) {
+/* Chunks `first` to `last` - 1, which share a matrix. Those of per-edge matrices are loaded for each sequence. */
+static int run_chunks(
+    Chain *members, int64_t most, const Batch *q, int64_t first, int64_t last, REAL *parts, const Routine *routine) {
+    int64_t edges = q->edges, size = q->labels * q->labels, chunk = first, count = 0, i = q->starts[first];
     bool invalid_matrix = false;
-    for (int64_t i = q->starts[k]; i < q->starts[k + 1]; i++) {
-        int64_t b = q->order[i], size = s->m * s->m;
-        if (!in_range(q, b)) return OUT_OF_RANGE;
-        s->n = q->lengths[b];
-        if (i == q->starts[k] || s->edges != 1) {
-            load(s);
-            invalid_matrix = has_invalid(s->pairwise, s->edges == 1 ? size : (s->n - 1) * size);
+    Matrix *matrix = members->matrix;
+    matrix->pairwise = q->pairwise + first / q->pieces * edges * size;
+    matrix->pending = NULL, matrix->transposed = false;
+    for (; i < q->starts[last]; i++) {
+        Chain *s = members + count;
+        while (i >= q->starts[chunk + 1]) chunk++;
+        s->index = q->order[i];
+        if (!in_range(q, s->index)) return OUT_OF_RANGE;
+        s->n = q->lengths[s->index];
+        s->gradient = parts ? parts + chunk * edges * size : NULL;
+        if (i == q->starts[first] || edges != 1) {
+            routine->load_matrix(s);
+            invalid_matrix = has_invalid(matrix->pairwise, edges == 1 ? size : (s->n - 1) * size);
         }
-        bool invalid = (invalid_matrix && s->n > 1) || has_invalid(q->unary + b * q->length * s->m, s->n * s->m);
-        if (invalid)
-            fail_one(s, q, b, gradient);
+        if ((invalid_matrix && s->n > 1) || has_invalid(unary_of(s, q), s->n * s->m))
+            fail_one(s, q);
         else
-            routine(s, q, b, gradient);
+            count++;
+        if (count == most) run_group(members, count, q, routine), count = 0;
     }
-    add_pending(s, gradient);
+    run_group(members, count, q, routine);
+    add_pending(matrix, q->labels, q->width);
     return 0;
 }
 
-static int run_batch(const Batch *q, Load *load, Routine *routine) {
+/* ---- all sequences of a batch ---- */
+
+/* Tables of at least this width are too large for the first cache, so that sequences should be grouped. Below it, the
+   buffers of a group take more time than it saves. */
+#define WIDE 64
+
+/* Memory of a thread that is kept between calls, since touching fresh pages takes longer than a short chain. Each thread
+   has its own, and no result lies in it. */
+#define KEPT_BYTES (8 << 20)
+static pthread_key_t kept_keys[2];
+static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
+
+static void create_kept_keys(void) { EACH(use, 2) pthread_key_create(&kept_keys[use], free); }
+
+enum { BUFFERS, SUMS }; /* the uses of kept memory */
+
+static REAL *take_memory(int use, int64_t bytes) {
+    if (bytes > KEPT_BYTES) return malloc(bytes);
+    pthread_once(&kept_once, create_kept_keys);
+    int64_t *kept = pthread_getspecific(kept_keys[use]); /* its size, then the memory, aligned to a cache line */
+    if (kept && kept[0] >= bytes) return (REAL *)(kept + 8);
+    free(kept);
+    kept = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (kept) kept[0] = bytes;
+    pthread_setspecific(kept_keys[use], kept);
+    return kept ? (REAL *)(kept + 8) : NULL;
+}
+
+static void return_memory(REAL *memory, int64_t bytes) {
+    if (bytes > KEPT_BYTES) free(memory);
+}
+
+#define BLOCK 1024
+
+/* out = the sum of `count` parts, `apart` numbers apart */
+static void add_parts(const REAL *parts, int64_t count, int64_t apart, int64_t n, REAL *restrict out) {
+    memcpy(out, parts, n * sizeof(REAL));
+    for (int64_t k = 1; k < count; k++) EACH(j, n) out[j] += parts[k * apart + j];
+}
+
+/* The number of chunks that a thread takes at a time: enough for a whole group, if there is work for all threads. */
+static int64_t chunks_at_a_time(const Batch *q, int64_t sequences) {
+    int64_t per_chunk = sequences / q->chunks, group = per_chunk >= GROUP ? 1 : GROUP / (per_chunk ? per_chunk : 1);
+    int64_t fair = q->chunks / q->threads, few = q->chunks / (4 * q->threads);
+    int64_t chunks = q->threads == 1 ? q->pieces : few > (group < fair ? group : fair) ? few : group < fair ? group : fair;
+    return chunks < 1 ? 1 : chunks > q->pieces ? q->pieces : chunks;
+}
+
+static int run_batch(const Batch *q, const Routine *routine) {
+    if (!q->chunks) return 0;
     int64_t width = q->width, square = width * width, rows = q->length * width;
     int64_t matrices = q->edges * q->labels * q->labels;
+    int64_t sequences = q->starts[q->chunks], at_a_time = chunks_at_a_time(q, sequences);
+    int64_t per_matrix = (q->pieces + at_a_time - 1) / at_a_time, items = q->chunks / q->pieces * per_matrix;
+    int64_t longest_item = sequences / q->chunks * at_a_time + at_a_time;
+    int64_t most = q->edges > 1 || width < WIDE ? 1 : longest_item < GROUP ? longest_item : GROUP;
+    int64_t own = routine->rows * rows + width + 2 * q->length, bytes = (4 * square + most * own) * sizeof(REAL);
     /* Chunks that share a matrix have separate sums, which are added in a fixed order. */
     bool shared = q->pieces > 1 && q->gradient && matrices;
-    REAL *parts = shared ? malloc(q->chunks * matrices * sizeof(REAL)) : q->gradient;
+    int64_t sum_bytes = q->chunks * matrices * sizeof(REAL);
+    REAL *parts = shared ? take_memory(SUMS, sum_bytes) : q->gradient;
     if (shared && !parts) return NO_MEMORY;
     int failed = 0;
 #pragma omp parallel num_threads(q->threads) reduction(| : failed) if (q->threads > 1)
     {
-        REAL *buffer = malloc((4 * square + 10 * rows + width + 2 * q->length) * sizeof(REAL));
-        REAL *r = buffer + 4 * square;
-        Chain template = {
-            .m = q->labels, .width = width, .edges = q->edges,
-            .right = buffer, .left = buffer + square, .scratch = buffer + 2 * square, .sums = buffer + 3 * square,
-            .x = r, .a = r + rows, .c = r + 2 * rows, .d = r + 3 * rows, .b = r + 4 * rows, .p = r + 5 * rows,
-            .rights = r + 6 * rows, .lefts = r + 7 * rows, .sent_right = r + 8 * rows, .sent_left = r + 9 * rows,
-            .row = r + 10 * rows, .a_masses = r + 10 * rows + width,
-            .c_masses = r + 10 * rows + width + q->length,
-        };
-#pragma omp for schedule(dynamic)
-        for (int64_t k = 0; k < q->chunks; k++) {
-            Chain s = template;
-            REAL *gradient = parts ? parts + k * matrices : NULL;
-            if (gradient) fill(gradient, matrices, 0);
-            s.pairwise = q->pairwise + k / q->pieces * matrices;
-            failed |= buffer ? run_chunk(&s, q, k, gradient, load, routine) : NO_MEMORY;
+        REAL *buffer = take_memory(BUFFERS, bytes);
+        Matrix matrix = {
+            .right = buffer, .left = buffer + square, .scratch = buffer + 2 * square, .sums = buffer + 3 * square};
+        Chain members[GROUP];
+        EACH(g, most) {
+            REAL *r = buffer + 4 * square + g * own, *end = r + routine->rows * rows;
+            members[g] = (Chain){
+                .matrix = &matrix, .m = q->labels, .width = width, .edges = q->edges,
+                .x = r, .a = r + rows, .d = r + 2 * rows, .c = r + 3 * rows, .b = r + 4 * rows, .p = r + 5 * rows,
+                .sent_right = r + 6 * rows, .rights = r + 7 * rows, .lefts = r + 8 * rows, .sent_left = r + 9 * rows,
+                .row = end, .a_masses = end + width, .c_masses = end + width + q->length,
+            };
         }
-        free(buffer);
+#pragma omp for schedule(dynamic)
+        for (int64_t item = 0; item < items; item++) {
+            int64_t start = item / per_matrix * q->pieces, first = start + item % per_matrix * at_a_time;
+            int64_t last = first + at_a_time < start + q->pieces ? first + at_a_time : start + q->pieces;
+            if (parts) fill(parts + first * matrices, (last - first) * matrices, 0);
+            failed |= buffer ? run_chunks(members, most, q, first, last, parts, routine) : NO_MEMORY;
+        }
+        return_memory(buffer, bytes);
         for (int64_t k = 0; shared && k < q->chunks / q->pieces; k++) {
 #pragma omp for nowait
             for (int64_t from = 0; from < matrices; from += BLOCK)
@@ -295,20 +193,27 @@ static int run_batch(const Batch *q, Load *load, Routine *routine) {
                           from + BLOCK < matrices ? BLOCK : matrices - from, q->gradient + k * matrices + from);
         }
     }
-    if (shared) free(parts);
+    if (shared) return_memory(parts, sum_bytes);
     return failed;
 }
 
-int forward(const Batch *q) { return run_batch(q, load_potentials, forward_one); }
-int likelihood(const Batch *q) { return run_batch(q, load_potentials, likelihood_one); }
-int messages(const Batch *q) { return run_batch(q, load_potentials, messages_one); }
-int cross_entropy(const Batch *q) { return run_batch(q, load_potentials, cross_entropy_one); }
-int transport(const Batch *q) { return run_batch(q, load_potentials, transport_one); }
-int decode(const Batch *q) { return run_batch(q, load_padded_scores, decode_one); }
+#define RUN(name, ...) \
+    int name(const Batch *q) { \
+        static const Routine routine = {__VA_ARGS__}; \
+        return run_batch(q, &routine); \
+    }
+RUN(forward, load_potentials, load_exp_domain, FORWARD, forward_one, false, 3)
+RUN(likelihood, load_potentials, load_exp_domain, BOTH, likelihood_one, false, 7)
+RUN(messages, load_potentials, load_exp_domain, BOTH, messages_one, false, 6)
+RUN(cross_entropy, load_potentials, load_exp_domain, BOTH, cross_entropy_one, true, 10)
+RUN(transport, load_potentials, load_messages, NO_SWEEP, NULL, true, 10)
+RUN(decode, load_padded_scores, load_scores, BEST, decode_one, false, 1)
 
-/* Multiplies x by the weight in place if all weights are equal; else returns 1. */
-int scale(const REAL *weights, int64_t sequences, REAL *x, int64_t n) {
+/* Multiplies both arrays by the weight in place if all weights are equal; else returns 1. */
+int scale(const REAL *weights, int64_t sequences, REAL *nodes, int64_t n, REAL *gradient, int64_t size) {
     EACH(b, sequences) if (weights[b] != weights[0]) return 1;
-    if (sequences && weights[0] != 1) EACH(i, n) x[i] *= weights[0];
+    if (!sequences || weights[0] == 1) return 0;
+    EACH(i, n) nodes[i] *= weights[0];
+    EACH(i, size) gradient[i] *= weights[0];
     return 0;
 }

@@ -138,9 +138,8 @@ static inline REAL horizontal_sum(Vector v) {
     return LANES == 8 ? (sum[0] + sum[2 % (LANES / 2)]) + (sum[1] + sum[3 % (LANES / 2)]) : sum[0] + sum[1];
 }
 
-/* The next vectors of out = x y; returns their sum. */
-ALWAYS Vector multiply_vectors(const REAL *x, const REAL *y, REAL *out, const int count) {
-    Vector sum = {0};
+/* The next vectors of out = x y; returns `sum` plus their sum, added in the order of the vectors. */
+ALWAYS Vector multiply_vectors(const REAL *x, const REAL *y, REAL *out, Vector sum, const int count) {
     for (int k = 0; k < count; k++) sum += AT(out, k) = AT(x, k) * AT(y, k);
     return sum;
 }
@@ -151,7 +150,7 @@ static REAL normalised_product(const REAL *x, const REAL *y, REAL *restrict out,
     if (!log_domain) {
         Vector sum = {0};
         for (int64_t j = 0; j < n; j += 4 * LANES)
-            UNROLL((n - j) / LANES, sum += multiply_vectors(x + j, y + j, out + j, count));
+            UNROLL((n - j) / LANES, sum = multiply_vectors(x + j, y + j, out + j, sum, count));
         REAL mass = horizontal_sum(sum), scale = mass == 0 ? 0 : 1 / mass;
         EACH(j, n) out[j] *= scale;
         return mass;
@@ -166,91 +165,65 @@ static REAL normalised_product(const REAL *x, const REAL *y, REAL *restrict out,
     return gained;
 }
 
-/* The next vectors of out = scale v E. Two partial sums each, in registers, so that additions need not wait for each
-   other. */
-ALWAYS void product_columns(
-    const REAL *v, REAL scale, const REAL *table, int64_t m, int64_t width, REAL *restrict out, const int count) {
-    Vector even[4] = {{0}}, odd[4] = {{0}};
-    for (int64_t i = 0; i < m; i += 2, table += 2 * width) {
-        if (width > 4 * LANES) /* rows are far apart: the hardware prefetcher does not predict the next one */
-            for (int64_t k = 0; k < 4 * LANES; k += 64 / (int64_t)sizeof(REAL)) {
-                __builtin_prefetch(table + 8 * width + k);
-                __builtin_prefetch(table + 9 * width + k);
-            }
-        for (int k = 0; k < count; k++) {
-            even[k] += v[i] * AT(table, k);
-            odd[k] += v[i + 1] * AT(table + width, k);
+/* A table, (width, width), is stored in panels of PANEL columns, one after the other, so that a product reads it in
+   order: a panel begins at its first column times `width`, and its rows are `panel_width` numbers apart. */
+#define PANEL (4 * LANES)
+
+static inline int64_t panel_width(int64_t first, int64_t width) { return width - first < PANEL ? width - first : PANEL; }
+
+/* Row i of a table: its own memory if there is one panel, else a copy in `row`. */
+static const REAL *row_of(const REAL *table, int64_t i, int64_t width, REAL *restrict row) {
+    if (width <= PANEL) return table + i * width;
+    for (int64_t j = 0; j < width; j += PANEL) {
+        int64_t columns = panel_width(j, width);
+        memcpy(row + j, table + j * width + i * columns, columns * sizeof(REAL));
+    }
+    return row;
+}
+
+/* (m, m) scores into a table, padded with -inf. */
+static void pad(const REAL *scores, int64_t m, int64_t width, REAL *restrict table) {
+    fill(table, width * width, -INFINITY);
+    for (int64_t j = 0; j < m; j += PANEL) {
+        int64_t columns = panel_width(j, width), used = m - j < columns ? m - j : columns;
+        EACH(i, m) memcpy(table + j * width + i * columns, scores + i * m + j, used * sizeof(REAL));
+    }
+}
+
+/* In blocks of whole cache lines. */
+static void transpose(const REAL *restrict table, int64_t width, REAL *restrict out) {
+    ASSUME_PADDED(width);
+    for (int64_t first = 0; first < width; first += PANEL) {
+        int64_t columns = panel_width(first, width);
+        const REAL *panel = table + first * width; /* columns of the table are rows of `out` */
+        for (int64_t i = 0; i < width; i += LANES) {
+            int64_t start = i / PANEL * PANEL, apart = panel_width(start, width);
+            REAL *to = out + start * width + i - start;
+            EACH(j, columns) EACH(k, LANES) to[(first + j) * apart + k] = panel[(i + k) * columns + j];
         }
     }
-    for (int k = 0; k < count; k++) AT(out, k) = scale * (even[k] + odd[k]);
 }
 
-/* message = scale before E and belief = x message; returns the sum of belief. */
-static REAL step(
-    const REAL *before, REAL scale, const REAL *table, const REAL *x, int64_t m, int64_t width, REAL *restrict message,
-    REAL *restrict belief) {
+/* out = v E in the log domain */
+static void log_product(
+    const REAL *restrict v, const REAL *restrict table, int64_t m, int64_t width, REAL *restrict out) {
     ASSUME_PADDED(width);
-    Vector sum = {0};
-    for (int64_t j = 0; j < width; j += 4 * LANES)
-        UNROLL((width - j) / LANES, product_columns(before, scale, table + j, m, width, message + j, count);
-               sum += multiply_vectors(x + j, message + j, belief + j, count));
-    return horizontal_sum(sum);
-}
-
-/* out = v E */
-static void product(
-    const REAL *restrict v, const REAL *restrict table, int64_t m, int64_t width, REAL *restrict out, bool log_domain) {
-    ASSUME_PADDED(width);
-    if (!log_domain) {
-        for (int64_t j = 0; j < width; j += 4 * LANES)
-            UNROLL((width - j) / LANES, product_columns(v, 1, table + j, m, width, out + j, count));
-        return;
-    }
-    REAL peaks[width];
+    REAL peaks[width], copy[width];
     fill(peaks, width, -INFINITY);
-    EACH(i, m) EACH(j, width) {
-        REAL score = v[i] + table[i * width + j];
-        peaks[j] = score > peaks[j] ? score : peaks[j];
+    EACH(i, m) {
+        const REAL *row = row_of(table, i, width, copy);
+        EACH(j, width) {
+            REAL score = v[i] + row[j];
+            peaks[j] = score > peaks[j] ? score : peaks[j];
+        }
     }
     EACH(j, width) peaks[j] = finite_or_zero(peaks[j]);
     fill(out, width, 0);
-    EACH(i, m) EACH(j, width) out[j] += exponential(v[i] + table[i * width + j] - peaks[j]);
+    EACH(i, m) {
+        const REAL *row = row_of(table, i, width, copy);
+        EACH(j, width) out[j] += exponential(v[i] + row[j] - peaks[j]);
+    }
     EACH(j, width) out[j] = logarithm(out[j]) + peaks[j];
-}
-
-static inline Vector vector_max(Vector x, Vector y) {
-    Vector out;
-    for (int k = 0; k < LANES; k++) out[k] = x[k] > y[k] ? x[k] : y[k];
-    return out;
-}
-
-static inline REAL horizontal_max(Vector v) {
-    Half halves[2];
-    memcpy(halves, &v, sizeof v);
-    for (int k = 0; k < LANES / 2; k++) halves[0][k] = halves[0][k] > halves[1][k] ? halves[0][k] : halves[1][k];
-    REAL peak = halves[0][0];
-    for (int k = 1; k < LANES / 2; k++) peak = halves[0][k] > peak ? halves[0][k] : peak;
-    return peak;
-}
-
-/* The next vectors of x(j) += max_i [ v(i) + W(i, j) ] - peak; returns the maximum of each lane. */
-ALWAYS Vector max_columns(
-    const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x, const int count) {
-    Vector best[4], top;
-    for (int k = 0; k < count; k++) best[k] = v[0] + AT(table, k);
-    for (int64_t i = 1; i < m; i++)
-        for (int k = 0; k < count; k++) best[k] = vector_max(v[i] + AT(table + i * width, k), best[k]);
-    for (int k = 0; k < count; k++) AT(x, k) = best[k] += AT(x, k) - peak, top = k ? vector_max(best[k], top) : best[k];
-    return top;
-}
-
-/* x += max_i [ v(i) + W(i, .) ] - peak; returns the maximum. */
-static REAL max_step(const REAL *v, REAL peak, const REAL *table, int64_t m, int64_t width, REAL *restrict x) {
-    ASSUME_PADDED(width);
-    Vector top = (Vector){0} - (REAL)INFINITY;
-    for (int64_t j = 0; j < width; j += 4 * LANES)
-        UNROLL((width - j) / LANES, top = vector_max(max_columns(v, peak, table + j, m, width, x + j, count), top));
-    return horizontal_max(top);
 }
 
 /* x += y; returns the maximum. */
@@ -264,39 +237,6 @@ static REAL add_and_max(REAL *restrict x, const REAL *restrict y, int64_t n) {
         peak = sum > peak ? sum : peak;
     }
     return peak;
-}
-
-/* The next vectors of two rows of out += left^T right. */
-ALWAYS void gram_rows(const REAL *left, const REAL *right, int64_t n, int64_t width, REAL *out, const int count) {
-    Vector one[4], two[4];
-    for (int k = 0; k < count; k++) one[k] = AT(out, k), two[k] = AT(out + width, k);
-    for (int64_t t = 0; t < n; t++, left += width, right += width)
-        for (int k = 0; k < count; k++) {
-            one[k] += left[0] * AT(right, k);
-            two[k] += left[1] * AT(right, k);
-        }
-    for (int k = 0; k < count; k++) AT(out, k) = one[k], AT(out + width, k) = two[k];
-}
-
-/* out += left^T right, for n rows of each */
-static void gram(const REAL *left, const REAL *right, int64_t n, int64_t m, int64_t width, REAL *restrict out) {
-    ASSUME_PADDED(width);
-    for (int64_t i = 0; i < m; i += 2)
-        for (int64_t j = 0; j < width; j += 4 * LANES)
-            UNROLL((width - j) / LANES, gram_rows(left + i, right + j, n, width, out + i * width + j, count));
-}
-
-/* (m, m) scores into (width, width), padded with -inf. */
-static void pad(const REAL *scores, int64_t m, int64_t width, REAL *restrict table) {
-    fill(table, width * width, -INFINITY);
-    EACH(i, m) memcpy(table + i * width, scores + i * m, m * sizeof(REAL));
-}
-
-/* In blocks of whole cache lines. */
-static void transpose(const REAL *restrict table, int64_t width, REAL *restrict out) {
-    ASSUME_PADDED(width);
-    for (int64_t i = 0; i < width; i += LANES)
-        EACH(j, width) EACH(k, LANES) out[j * width + i + k] = table[(i + k) * width + j];
 }
 
 /* E from the padded matrix; returns the maximum that was subtracted. */

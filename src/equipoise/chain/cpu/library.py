@@ -8,7 +8,7 @@ import torch
 
 from ...native.compiler import build
 
-FILES = ("chain.c", "chain.h", "sweeps.h", "transport.h")
+FILES = ("chain.c", "chain.h", "products.h", "sweeps.h", "transport.h", "routines.h")
 SOURCES = tuple(Path(__file__).with_name(name) for name in FILES)
 
 
@@ -17,5 +17,5 @@ def library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """The compiled functions for this dtype, or None if they are not available; the log has the reason."""
     loaded = build("chain", SOURCES, dtype, "chains on the CPU run in plain PyTorch, 10 to 100 times slower")
     if loaded is not None:
-        loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+        loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64) * 3
     return loaded

@@ -1,22 +1,30 @@
 /* The messages and the marginals of one sequence: d, a, b, c and p of chain.c. */
 
-#include "chain.h"
+#include "products.h"
 
-/* One sequence, and the buffers of the thread that works on it. */
+/* The matrix W of a group of sequences, its potentials E, and the buffers of the thread that works on it. */
 typedef struct {
-    int64_t n, m, width, edges;
-    bool log_domain;
     const REAL *pairwise;
     double peak, pairwise_range; /* of W: its maximum, if all edges share it, and maximum minus minimum */
-    double unary_range;          /* the largest maximum minus minimum of U over positions */
     bool has_forbidden;          /* whether W has -inf */
     bool transposed;             /* whether `left` is filled */
     bool normalise_each;         /* whether beliefs must be normalised at every step, to avoid underflow */
-    bool pending;                /* whether `sums` must still be multiplied by E and added to the gradient */
-    REAL *right, *left, *scratch, *sums; /* E, its transpose, E of one edge or in the log domain: (width, width) */
-    REAL *x, *a, *c, *d, *b, *p, *rights, *lefts, *sent_right, *sent_left; /* (L, width) */
+    REAL *pending;               /* the gradient to which `sums`, multiplied by E, must still be added, or NULL */
+    REAL *right, *left, *scratch, *sums; /* tables of E, its transpose, E of one edge or in the log domain */
+} Matrix;
+
+/* One sequence and its buffers. */
+typedef struct {
+    Matrix *matrix;
+    int64_t index; /* in the batch */
+    REAL *gradient; /* where that of its matrix is summed */
+    int64_t n, m, width, edges;
+    bool log_domain;
+    bool swept;         /* whether its messages are filled, in the exp domain */
+    double unary_range; /* the largest maximum minus minimum of U over positions */
+    double peaks, edge_peaks; /* sums of the maxima subtracted from unary and pairwise */
+    REAL *x, *a, *d, *c, *b, *p, *sent_right, *rights, *lefts, *sent_left; /* (L, width) */
     REAL *row, *a_masses, *c_masses; /* (width,), and (L,): what a and c were divided by */
-    double peaks, edge_peaks;   /* sums of the maxima subtracted from unary and pairwise */
 } Chain;
 
 static void pad_unary(Chain *s, const REAL *unary) {
@@ -39,35 +47,36 @@ static void load_unary(Chain *s, const REAL *unary, bool log_domain) {
     if (!log_domain) exponentiate(s->x, s->n * s->width);
 }
 
-/* Pads the matrix into `table`; updates s->pairwise_range and s->has_forbidden. */
+/* Pads the matrix into `table`; updates s->matrix->pairwise_range and s->matrix->has_forbidden. */
 static void scan_matrix(Chain *s, const REAL *scores, REAL *table) {
     int64_t size = s->width * s->width, forbidden = 0;
     ASSUME_PADDED(size);
     pad(scores, s->m, s->width, table);
-    s->pairwise_range = fmax(s->pairwise_range, maximum(table, size) - minimum_above(table, size, -INFINITY));
+    s->matrix->pairwise_range = fmax(s->matrix->pairwise_range, maximum(table, size) - minimum_above(table, size, -INFINITY));
 #pragma omp simd reduction(+ : forbidden)
     EACH(i, size) forbidden += table[i] == -INFINITY;
-    s->has_forbidden |= forbidden > size - s->m * s->m;
+    s->matrix->has_forbidden |= forbidden > size - s->m * s->m;
 }
 
 /* E of an edge, or its transpose, in the current domain; returns the maximum that was subtracted. */
 static double load_edge(Chain *s, int64_t edge, bool reverse) {
-    pad(s->pairwise + edge * s->m * s->m, s->m, s->width, reverse ? s->left : s->scratch);
-    double peak = to_potentials(reverse ? s->left : s->scratch, s->width, s->log_domain);
-    if (reverse) transpose(s->left, s->width, s->scratch);
+    pad(s->matrix->pairwise + edge * s->m * s->m, s->m, s->width, reverse ? s->matrix->left : s->matrix->scratch);
+    double peak = to_potentials(reverse ? s->matrix->left : s->matrix->scratch, s->width, s->log_domain);
+    if (reverse) transpose(s->matrix->left, s->width, s->matrix->scratch);
     return peak;
 }
 
 /* E of the first edge. If each edge has its own matrix, `next_table` loads it into the same buffer. */
 static REAL *first_table(Chain *s, bool reverse) {
-    if (s->edges != 1) return s->scratch;
+    if (s->edges != 1) return s->matrix->scratch;
     if (s->log_domain) {
         load_edge(s, 0, reverse);
-        s->transposed = false;
-        return s->scratch;
+        s->matrix->transposed = false;
+        return s->matrix->scratch;
     }
-    if (reverse && !s->transposed) transpose(s->right, s->width, s->left), s->transposed = true;
-    return reverse ? s->left : s->right;
+    Matrix *matrix = s->matrix;
+    if (reverse && !matrix->transposed) transpose(matrix->right, s->width, matrix->left), matrix->transposed = true;
+    return reverse ? matrix->left : matrix->right;
 }
 
 static double next_table(Chain *s, int64_t edge, bool reverse) {
@@ -77,12 +86,14 @@ static double next_table(Chain *s, int64_t edge, bool reverse) {
 /* The largest range of log messages that is safe in the exp domain. If every transition is possible, the range of
    log a_t and log c_t is at most that of W plus that of U_t. With forbidden transitions it can grow at every step, so
    each message is checked. */
-static double max_range(const Chain *s) { return LOG_RANGE * (s->has_forbidden ? 0.4 : 0.7); }
+static double max_range(const Chain *s) { return LOG_RANGE * (s->matrix->has_forbidden ? 0.4 : 0.7); }
 
-static bool exp_domain_safe(const Chain *s) { return s->unary_range + s->pairwise_range <= max_range(s); }
+static bool exp_domain_safe(const Chain *s) { return s->unary_range + s->matrix->pairwise_range <= max_range(s); }
 
 /* The smallest safe positive entry of a message; 0 if no check is needed. */
-static REAL message_floor(const Chain *s) { return !s->log_domain && s->has_forbidden ? exp(-max_range(s)) : 0; }
+static REAL message_floor(const Chain *s) {
+    return !s->log_domain && s->matrix->has_forbidden ? exp(-max_range(s)) : 0;
+}
 
 static REAL inverse(REAL x) { return x == 0 ? 0 : 1 / x; }
 
@@ -92,76 +103,119 @@ static void divide(REAL *restrict x, int64_t n, REAL by) {
     EACH(j, n) x[j] *= scale;
 }
 
-/* The next message d and its a (in reverse, b and c), and the mass to divide a by. In the exp domain `normalise`
-   divides later if possible, so that no step waits for the mass. Returns whether the result is safe from underflow. */
-static inline bool advance(
-    Chain *s, const REAL *table, REAL *messages, REAL *beliefs, REAL *masses, int64_t k, bool reverse, REAL floor) {
-    int64_t width = s->width, t = reverse ? s->n - 1 - k : k, before = reverse ? t + 1 : t - 1;
-    const REAL *x = s->x + t * width;
-    REAL *message = messages + t * width, *belief = beliefs + t * width;
-    if (k && !s->log_domain) {
-        REAL scale = s->normalise_each ? 1 : inverse(masses[before]);
-        masses[t] = step(beliefs + before * width, scale, table, x, s->m, width, message, belief);
-        if (s->normalise_each) divide(belief, width, masses[t]);
-    } else {
-        if (k)
-            product(beliefs + before * width, table, s->m, width, message, true);
-        else
-            fill(message, width, s->log_domain ? 0 : 1);
-        masses[t] = normalised_product(x, message, belief, width, s->log_domain);
-        if (!s->log_domain && !s->normalise_each) memcpy(belief, x, width * sizeof(REAL));
+/* The step of one sequence to the k-th position of its sweep. In the exp domain the belief before it is divided by its
+   mass only here, if possible, so that no step waits for a division. */
+static inline Step next_step(const Chain *s, int64_t k, bool reverse) {
+    int64_t t = reverse ? s->n - 1 - k : k, before = reverse ? t + 1 : t - 1, at = t * s->width;
+    REAL *beliefs = reverse ? s->c : s->a, *masses = reverse ? s->c_masses : s->a_masses;
+    return (Step){
+        .before = k ? beliefs + before * s->width : NULL, .x = s->x + at,
+        .message = (reverse ? s->b : s->d) + at, .belief = beliefs + at, .mass = masses + t,
+        .scale = k && !s->log_domain && !s->matrix->normalise_each ? inverse(masses[before]) : 1,
+    };
+}
+
+/* The next message d and belief a (in reverse, b and c) of each sequence, and the mass to divide the belief by. A
+   sequence whose result may underflow is no longer `swept`. In the log domain the group has one sequence. */
+static inline void advance(Chain **group, int64_t count, const REAL *table, int64_t k, bool reverse, REAL floor) {
+    int64_t m = group[0]->m, width = group[0]->width;
+    bool log_domain = group[0]->log_domain, normalise_each = group[0]->matrix->normalise_each;
+    Step steps[GROUP];
+    EACH(g, count) steps[g] = next_step(group[g], k, reverse);
+    if (k && !log_domain && count == 1)
+        step_group(steps, table, m, width, 1);
+    else if (k && !log_domain)
+        step(steps, count, table, m, width);
+    if (k && !log_domain && !normalise_each) return; /* then floor is 0 */
+    EACH(g, count) {
+        const Step *now = steps + g;
+        if (!k || log_domain) {
+            if (k)
+                log_product(now->before, table, m, width, now->message);
+            else
+                fill(now->message, width, log_domain ? 0 : 1);
+            *now->mass = normalised_product(now->x, now->message, now->belief, width, log_domain);
+            if (!log_domain && !normalise_each) memcpy(now->belief, now->x, width * sizeof(REAL));
+        } else if (normalise_each) {
+            divide(now->belief, width, *now->mass);
+        }
+        if (floor > 0 && minimum_above(now->belief, width, 0) < floor) group[g]->swept = false;
     }
-    return floor == 0 || minimum_above(belief, width, 0) >= floor;
 }
 
-static void normalise(Chain *s, REAL *beliefs, const REAL *masses) {
-    if (!s->log_domain && !s->normalise_each) EACH(t, s->n) divide(beliefs + t * s->width, s->width, masses[t]);
+static void normalise(Chain *s, bool reverse) {
+    REAL *beliefs = reverse ? s->c : s->a, *masses = reverse ? s->c_masses : s->a_masses;
+    if (!s->log_domain && !s->matrix->normalise_each)
+        EACH(t, s->n) divide(beliefs + t * s->width, s->width, masses[t]);
 }
 
-static bool sweep(Chain *s, REAL *messages, REAL *beliefs, bool reverse) {
+static void sweep(Chain *s, bool reverse) {
     const REAL *table = first_table(s, reverse);
-    REAL *masses = reverse ? s->c_masses : s->a_masses;
-    double peaks = s->peak * (s->n - 1);
-    EACH(k, s->n) {
+    double peaks = s->matrix->peak * (s->n - 1);
+    for (int64_t k = 0; k < s->n && s->swept; k++) {
         if (k) peaks += next_table(s, reverse ? s->n - 1 - k : k - 1, reverse);
-        if (!advance(s, table, messages, beliefs, masses, k, reverse, message_floor(s))) return false;
+        advance(&s, 1, table, k, reverse, message_floor(s));
     }
     s->edge_peaks = peaks;
-    normalise(s, beliefs, masses);
-    return true;
+    normalise(s, reverse);
 }
 
-/* Both sweeps, interleaved: the processor continues with one while a sum of the other is pending. */
-static bool sweep_interleaved(Chain *s, REAL *d, REAL *b) {
-    const REAL *right = first_table(s, false), *left = first_table(s, true);
-    REAL floor = message_floor(s);
-    s->edge_peaks = s->peak * (s->n - 1);
-    EACH(k, s->n) {
-        bool safe = advance(s, right, d, s->a, s->a_masses, k, false, floor);
-        if (!advance(s, left, b, s->c, s->c_masses, k, true, floor) || !safe) return false;
+static void insert_by_length(Chain **group, int64_t count, Chain *s) {
+    for (; count && group[count - 1]->n < s->n; count--) group[count] = group[count - 1];
+    group[count] = s;
+}
+
+/* The forward sweep, or both, of sequences that share E, longest first. Both sweeps are interleaved: the processor
+   continues with one while a sum of the other is pending. */
+static void sweep_together(Chain **group, int64_t count, bool both) {
+    Chain *longest = group[0];
+    const REAL *right = first_table(longest, false), *left = both ? first_table(longest, true) : NULL;
+    REAL floor = message_floor(longest);
+    int64_t active = count;
+    EACH(k, longest->n) {
+        while (group[active - 1]->n <= k) active--;
+        advance(group, active, right, k, false, floor);
+        if (both) advance(group, active, left, k, true, floor);
     }
-    normalise(s, s->a, s->a_masses), normalise(s, s->c, s->c_masses);
-    return true;
+    EACH(g, count) {
+        group[g]->edge_peaks = group[g]->matrix->peak * (group[g]->n - 1);
+        normalise(group[g], false);
+        if (both) normalise(group[g], true);
+    }
 }
 
-static bool sweep_exp_domain(Chain *s, REAL *d, REAL *b) {
-    if (!exp_domain_safe(s)) return false;
-    return s->edges == 1 ? sweep_interleaved(s, d, b) : sweep(s, d, s->a, false) && sweep(s, b, s->c, true);
+/* Sweeps in the exp domain. Afterwards `swept` tells of each sequence whether its result is safe. */
+static void sweep_exp_domain(Chain *members, int64_t count, bool both) {
+    Chain *group[GROUP];
+    int64_t safe = 0;
+    EACH(g, count) {
+        Chain *s = members + g;
+        s->swept = exp_domain_safe(s);
+        if (s->swept && s->edges == 1) {
+            insert_by_length(group, safe++, s);
+        } else if (s->swept) {
+            sweep(s, false);
+            if (both && s->swept) sweep(s, true);
+        }
+    }
+    if (safe) sweep_together(group, safe, both);
 }
 
-static void sweep_log_domain(Chain *s, const REAL *unary, REAL *d, REAL *b) {
+static void sweep_log_domain(Chain *s, const REAL *unary, bool both) {
     load_unary(s, unary, true);
-    sweep(s, d, s->a, false), sweep(s, b, s->c, true);
+    s->swept = true;
+    sweep(s, false);
+    if (both) sweep(s, true);
 }
 
 /* p_t = a_t b_t / mass_t and, in the exp domain, `sent_right` = a_t / mass_t. Returns whether the products are safe
    from underflow. */
-static bool posterior(Chain *s, const REAL *b) {
+static bool posterior(Chain *s) {
     int64_t width = s->width;
     ASSUME_PADDED(width);
     const REAL floor = exp(-0.8 * LOG_RANGE);
     EACH(t, s->n) {
-        const REAL *a = s->a + t * width, *here = b + t * width;
+        const REAL *a = s->a + t * width, *here = s->b + t * width;
         REAL *restrict p = s->p + t * width, *restrict sent_right = s->sent_right + t * width;
         REAL mass = normalised_product(a, here, p, width, s->log_domain);
         if (s->log_domain) continue;
@@ -172,12 +226,11 @@ static bool posterior(Chain *s, const REAL *b) {
     return true;
 }
 
-/* Both sweeps and p, in the exp domain if that is safe. */
+/* p, after sweeps in the exp domain; in the log domain if those or p are not safe. */
 static void infer(Chain *s, const REAL *unary) {
-    load_unary(s, unary, false);
-    if (sweep_exp_domain(s, s->d, s->b) && posterior(s, s->b)) return;
-    sweep_log_domain(s, unary, s->d, s->b);
-    posterior(s, s->b);
+    if (s->swept && posterior(s)) return;
+    sweep_log_domain(s, unary, true);
+    posterior(s);
 }
 
 /* log Z: the sum of all logs of masses and maxima that were removed. */

@@ -3,12 +3,15 @@
 #include "sweeps.h"
 
 /* One row of T or S: E(i, .) arriving / leaving(i). */
-static void transition_row(Chain *s, const REAL *table, const REAL *arriving, REAL leaving, REAL *restrict out) {
+static void transition_row(
+    Chain *s, const REAL *table, int64_t i, const REAL *arriving, REAL leaving, REAL *restrict out) {
     ASSUME_PADDED(s->width);
+    REAL copy[s->width];
+    const REAL *row = row_of(table, i, s->width, copy);
     if (s->log_domain && leaving > -INFINITY)
-        EACH(j, s->width) out[j] = exponential(table[j] + arriving[j] - leaving);
+        EACH(j, s->width) out[j] = exponential(row[j] + arriving[j] - leaving);
     else if (!s->log_domain && leaving > 0)
-        EACH(j, s->width) out[j] = table[j] * arriving[j] / leaving;
+        EACH(j, s->width) out[j] = row[j] * arriving[j] / leaving;
     else
         fill(out, s->width, 0);
 }
@@ -41,7 +44,7 @@ static void carry_mass(
         next_table(s, edge, reverse);
         if (moves) recentre(here, s->p + from * width, width);
         EACH(i, m) {
-            transition_row(s, table + i * width, arrive, leave[i], row);
+            transition_row(s, table, i, arrive, leave[i], row);
             EACH(j, width) row[j] *= here[i];
             if (moves) EACH(j, width) there[j] += row[j];
             add_row(s, gradient + (s->edges == 1 ? 0 : edge * m * m), i, row, reverse);
@@ -53,54 +56,80 @@ static void carry_mass(
    matrices: what is sent, and what arrives. */
 static bool factors_out(const Chain *s) { return s->edges == 1 && !s->log_domain; }
 
+static void add_pending(Matrix *e, int64_t m, int64_t width) {
+    for (int64_t first = 0; e->pending && first < m; first += PANEL) {
+        int64_t columns = panel_width(first, width), used = m - first < columns ? m - first : columns;
+        EACH(i, m) {
+            const REAL *row = e->right + first * width + i * columns, *sums = e->sums + i * width + first;
+            EACH(j, used) e->pending[i * m + first + j] += row[j] * sums[j];
+        }
+    }
+    e->pending = NULL;
+}
+
 static void add_edge_sums(Chain *s, const REAL *from, const REAL *to) {
+    Matrix *e = s->matrix;
     if (s->n == 1) return; /* no edges, and E may be NaN */
-    if (!s->pending) fill(s->sums, s->width * s->width, 0);
-    s->pending = true;
-    gram(from, to + s->width, s->n - 1, s->m, s->width, s->sums);
+    if (e->pending != s->gradient) {
+        add_pending(e, s->m, s->width);
+        fill(e->sums, s->width * s->width, 0);
+        e->pending = s->gradient;
+    }
+    gram(from, to + s->width, s->n - 1, s->m, s->width, e->sums);
 }
 
-static void add_pending(Chain *s, REAL *gradient) {
-    int64_t m = s->m, width = s->width;
-    if (s->pending) EACH(i, m) EACH(j, m) gradient[i * m + j] += s->right[i * width + j] * s->sums[i * width + j];
-    s->pending = false;
-}
-
-/* One step of `carry_mass` with `moves`. */
-static inline void carry_step(
-    Chain *s, const REAL *table, REAL *mass, const REAL *arriving, const REAL *leaving, REAL *sent_right, int64_t from,
-    int64_t to) {
-    int64_t width = s->width;
+/* One step of `carry_mass` with `moves`, for each sequence. */
+static inline void carry_step(Chain **group, int64_t count, const REAL *table, int64_t k, bool reverse) {
+    int64_t m = group[0]->m, width = group[0]->width;
     ASSUME_PADDED(width);
-    const REAL *leave = leaving + from * width, *arrive = arriving + to * width;
-    REAL *here = mass + from * width, *restrict there = mass + to * width, *restrict row = s->row;
-    sent_right += from * width;
-    recentre(here, s->p + from * width, width);
-    EACH(i, width) sent_right[i] = leave[i] > 0 ? here[i] / leave[i] : 0;
-    product(sent_right, table, s->m, width, row, false);
-    EACH(j, width) there[j] += arrive[j] * row[j];
+    Step steps[GROUP];
+    EACH(g, count) {
+        Chain *s = group[g];
+        int64_t from = (reverse ? s->n - 1 - k : k) * width;
+        const REAL *leave = (reverse ? s->d : s->b) + from;
+        REAL *here = (reverse ? s->lefts : s->rights) + from;
+        REAL *restrict sent = (reverse ? s->sent_left : s->sent_right) + from;
+        recentre(here, s->p + from, width);
+        EACH(i, width) sent[i] = leave[i] > 0 ? here[i] / leave[i] : 0;
+        steps[g] = (Step){.before = sent, .message = s->row, .scale = 1};
+    }
+    product(steps, count, table, m, width);
+    EACH(g, count) {
+        Chain *s = group[g];
+        int64_t to = (reverse ? s->n - 2 - k : k + 1) * width;
+        const REAL *arrive = (reverse ? s->a : s->c) + to, *row = s->row;
+        REAL *restrict there = (reverse ? s->lefts : s->rights) + to;
+        EACH(j, width) there[j] += arrive[j] * row[j];
+    }
 }
 
-/* Carries `rights` to the right and `lefts` to the left. */
-static void carry_both(Chain *s, const REAL *d, const REAL *b, REAL *gradient) {
-    if (!factors_out(s)) {
-        carry_mass(s, s->rights, s->c, b, gradient, false, true);
-        carry_mass(s, s->lefts, s->a, d, gradient, true, true);
-        return;
+/* Carries `rights` to the right and `lefts` to the left, for sequences that share E. */
+static void carry_exp_domain(Chain *members, int64_t count) {
+    Chain *group[GROUP];
+    int64_t active = 0;
+    EACH(g, count) if (factors_out(members + g)) insert_by_length(group, active++, members + g);
+    if (!active) return;
+    const REAL *right = first_table(group[0], false), *left = first_table(group[0], true);
+    EACH(k, group[0]->n - 1) { /* interleaved, as in `sweep_together` */
+        while (group[active - 1]->n <= k + 1) active--;
+        carry_step(group, active, right, k, false);
+        carry_step(group, active, left, k, true);
     }
-    const REAL *right = first_table(s, false), *left = first_table(s, true);
-    EACH(step, s->n - 1) { /* interleaved, as in `sweep_interleaved` */
-        int64_t end = s->n - 1 - step;
-        carry_step(s, right, s->rights, s->c, b, s->sent_right, step, step + 1);
-        carry_step(s, left, s->lefts, s->a, d, s->sent_left, end, end - 1);
+}
+
+/* The gradient of the matrix from the mass carried in both directions; if it does not factor out, carries it first. */
+static void add_carried(Chain *s) {
+    if (factors_out(s)) {
+        add_edge_sums(s, s->sent_right, s->c);
+        add_edge_sums(s, s->a, s->sent_left);
+    } else {
+        carry_mass(s, s->rights, s->c, s->b, s->gradient, false, true);
+        carry_mass(s, s->lefts, s->a, s->d, s->gradient, true, true);
     }
-    add_edge_sums(s, s->sent_right, s->c);
-    add_edge_sums(s, s->a, s->sent_left);
 }
 
 /* Adds the mass from weights on transitions to both ends of each edge; returns the sum of weights * xi. */
-static double add_edge_mass(
-    Chain *s, const REAL *b, const REAL *weights, bool weights_shared, REAL weight, REAL *gradient) {
+static double add_edge_mass(Chain *s, const REAL *weights, bool weights_shared, REAL weight) {
     int64_t m = s->m, width = s->width;
     REAL *table = first_table(s, false);
     double expected = 0;
@@ -109,15 +138,15 @@ static double add_edge_mass(
         double mean = 0;
         next_table(s, t, false);
         EACH(i, m) {
-            transition_row(s, table + i * width, s->c + (t + 1) * width, b[t * width + i], s->row);
+            transition_row(s, table, i, s->c + (t + 1) * width, s->b[t * width + i], s->row);
             EACH(j, m) mean += p[i] * s->row[j] * w[i * m + j];
         }
         EACH(i, m) {
-            transition_row(s, table + i * width, s->c + (t + 1) * width, b[t * width + i], s->row);
+            transition_row(s, table, i, s->c + (t + 1) * width, s->b[t * width + i], s->row);
             EACH(j, m) s->row[j] *= weight * p[i] * (w[i * m + j] - (REAL)mean);
             EACH(j, m) s->rights[(t + 1) * width + j] += s->row[j];
             s->lefts[t * width + i] += total(s->row, width);
-            add_row(s, gradient + (s->edges == 1 ? 0 : t * m * m), i, s->row, false);
+            add_row(s, s->gradient + (s->edges == 1 ? 0 : t * m * m), i, s->row, false);
         }
         expected += mean;
     }

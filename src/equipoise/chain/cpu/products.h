@@ -1,0 +1,172 @@
+/* Products of rows with a matrix, for a group of sequences that share it: each part of the matrix is loaded once.
+
+   Every number is the result of the same operations in the same order in any group, so results do not depend on which
+   sequences are in it. */
+
+#include "chain.h"
+
+#define UNROLLED _Pragma("GCC unroll 4")
+#define GROUP 4 /* the maximum number of sequences */
+#ifdef __AVX512VL__
+#define AT_A_TIME 2 /* vectors per sequence: two sums of each must fit the registers */
+#else
+#define AT_A_TIME 1
+#endif
+
+/* A step of one sequence: message = scale before E, belief = x message, *mass = the sum of belief. */
+typedef struct {
+    const REAL *before, *x;
+    REAL *message, *belief, *mass, scale;
+} Step;
+
+/* `call` for the vectors from `j` on, `most` at a time (1, 2 or 4). */
+#define EACH_PANEL(most, call) \
+    for (int64_t j = 0; j < width; j += (most) * LANES) { \
+        int64_t left = (width - j) / LANES < (most) ? (width - j) / LANES : (most); \
+        if (left < 1) __builtin_unreachable(); \
+        UNROLL(left, call) \
+    }
+
+/* `name` as a function for each number of sequences, of which each is compiled by itself. */
+#define ONE_GROUP(name, n) \
+    static __attribute__((noinline)) void name##_##n( \
+        const Step *s, const REAL *table, int64_t m, int64_t width) { name##_group(s, table, m, width, n); }
+#define EACH_GROUP(name) \
+    ONE_GROUP(name, 1) ONE_GROUP(name, 2) ONE_GROUP(name, 3) ONE_GROUP(name, 4) \
+    static inline void name(const Step *s, int64_t group, const REAL *table, int64_t m, int64_t width) { \
+        static void (*const by_size[])(const Step *, const REAL *, int64_t, int64_t) = { \
+            name##_1, name##_2, name##_3, name##_4}; \
+        by_size[group - 1](s, table, m, width); \
+    }
+
+/* Column j of a table, and how far its rows are apart. */
+static inline const REAL *column_of(const REAL *table, int64_t j, int64_t width, int64_t *apart) {
+    int64_t first = j / PANEL * PANEL;
+    *apart = panel_width(first, width);
+    return table + first * width + j - first;
+}
+
+/* The next vectors of each message. Two partial sums each, so that additions need not wait for each other. */
+ALWAYS void product_columns(
+    const Step *s, const REAL *table, int64_t j, int64_t m, int64_t width, const int group, const int count) {
+    int64_t apart;
+    const REAL *row = column_of(table, j, width, &apart);
+    Vector even[GROUP][4] = {{{0}}}, odd[GROUP][4] = {{{0}}};
+    for (int64_t i = 0; i < m; i += 2, row += 2 * apart) {
+        UNROLLED for (int k = 0; k < count; k++) {
+            Vector one = AT(row, k), two = AT(row + apart, k);
+            UNROLLED for (int g = 0; g < group; g++) {
+                even[g][k] += s[g].before[i] * one;
+                odd[g][k] += s[g].before[i + 1] * two;
+            }
+        }
+    }
+    UNROLLED for (int g = 0; g < group; g++)
+        UNROLLED for (int k = 0; k < count; k++) AT(s[g].message + j, k) = s[g].scale * (even[g][k] + odd[g][k]);
+}
+
+ALWAYS void step_columns(
+    const Step *s, const REAL *table, int64_t j, int64_t m, int64_t width, Vector *sums, const int group, const int count) {
+    product_columns(s, table, j, m, width, group, count);
+    UNROLLED for (int g = 0; g < group; g++)
+        sums[g] = multiply_vectors(s[g].x + j, s[g].message + j, s[g].belief + j, sums[g], count);
+}
+
+ALWAYS void step_group(const Step *steps, const REAL *table, int64_t m, int64_t width, const int group) {
+    ASSUME_PADDED(width);
+    Vector sums[GROUP] = {{0}};
+    Step s[GROUP]; /* a copy, which no store can change */
+    UNROLLED for (int g = 0; g < group; g++) s[g] = steps[g];
+    EACH_PANEL(group == 1 ? 4 : AT_A_TIME, step_columns(s, table, j, m, width, sums, group, count));
+    UNROLLED for (int g = 0; g < group; g++) *s[g].mass = horizontal_sum(sums[g]);
+}
+
+/* Messages, beliefs and masses of a step. */
+EACH_GROUP(step)
+
+ALWAYS void product_group(const Step *s, const REAL *table, int64_t m, int64_t width, const int group) {
+    ASSUME_PADDED(width);
+    EACH_PANEL(group == 1 ? 4 : AT_A_TIME, product_columns(s, table, j, m, width, group, count));
+}
+
+/* Messages of a step only. */
+EACH_GROUP(product)
+
+#ifdef __AVX__ /* the compiler finds this instruction for short loops only */
+#include <immintrin.h>
+#if DIGITS == 23
+#define vector_max(x, y) ((Vector)_mm256_max_ps((__m256)(x), (__m256)(y)))
+#else
+#define vector_max(x, y) ((Vector)_mm256_max_pd((__m256d)(x), (__m256d)(y)))
+#endif
+#else
+static inline Vector vector_max(Vector x, Vector y) {
+    Vector out;
+    for (int k = 0; k < LANES; k++) out[k] = x[k] > y[k] ? x[k] : y[k];
+    return out;
+}
+#endif
+
+static inline REAL horizontal_max(Vector v) {
+    Half halves[2];
+    memcpy(halves, &v, sizeof v);
+    for (int k = 0; k < LANES / 2; k++) halves[0][k] = halves[0][k] > halves[1][k] ? halves[0][k] : halves[1][k];
+    REAL peak = halves[0][0];
+    for (int k = 1; k < LANES / 2; k++) peak = halves[0][k] > peak ? halves[0][k] : peak;
+    return peak;
+}
+
+/* The next vectors of belief(j) += max_i [ before(i) + W(i, j) ] - scale, and the maximum of each lane so far. */
+ALWAYS void max_columns(
+    const Step *s, const REAL *table, int64_t j, int64_t m, int64_t width, Vector *tops, const int group,
+    const int count) {
+    int64_t apart;
+    const REAL *row = column_of(table, j, width, &apart);
+    Vector best[GROUP][4];
+    UNROLLED for (int g = 0; g < group; g++)
+        UNROLLED for (int k = 0; k < count; k++) best[g][k] = s[g].before[0] + AT(row, k);
+    for (int64_t i = 1; i < m; i++) {
+        row += apart;
+        UNROLLED for (int k = 0; k < count; k++) {
+            Vector scores = AT(row, k);
+            UNROLLED for (int g = 0; g < group; g++) best[g][k] = vector_max(s[g].before[i] + scores, best[g][k]);
+        }
+    }
+    UNROLLED for (int g = 0; g < group; g++)
+        UNROLLED for (int k = 0; k < count; k++) {
+            AT(s[g].belief + j, k) = best[g][k] += AT(s[g].belief + j, k) - s[g].scale;
+            tops[g] = vector_max(best[g][k], tops[g]);
+        }
+}
+
+ALWAYS void max_step_group(const Step *steps, const REAL *table, int64_t m, int64_t width, const int group) {
+    ASSUME_PADDED(width);
+    Vector tops[GROUP];
+    Step s[GROUP];
+    UNROLLED for (int g = 0; g < group; g++) s[g] = steps[g], tops[g] = (Vector){0} - (REAL)INFINITY;
+    EACH_PANEL(group == 1 ? 4 : 2, max_columns(s, table, j, m, width, tops, group, count));
+    UNROLLED for (int g = 0; g < group; g++) *s[g].mass = horizontal_max(tops[g]);
+}
+
+/* A step of max-sum: belief += max_i [ before(i) + W(i, .) ] - scale, and *mass is its maximum. */
+EACH_GROUP(max_step)
+
+/* The next vectors of two rows of out += left^T right. */
+ALWAYS void gram_rows(const REAL *left, const REAL *right, int64_t n, int64_t width, REAL *out, const int count) {
+    Vector one[4], two[4];
+    UNROLLED for (int k = 0; k < count; k++) one[k] = AT(out, k), two[k] = AT(out + width, k);
+    for (int64_t t = 0; t < n; t++, left += width, right += width)
+        UNROLLED for (int k = 0; k < count; k++) {
+            one[k] += left[0] * AT(right, k);
+            two[k] += left[1] * AT(right, k);
+        }
+    UNROLLED for (int k = 0; k < count; k++) AT(out, k) = one[k], AT(out + width, k) = two[k];
+}
+
+/* out += left^T right, for n rows of each */
+static void gram(const REAL *left, const REAL *right, int64_t n, int64_t m, int64_t width, REAL *restrict out) {
+    ASSUME_PADDED(width);
+    for (int64_t i = 0; i < m; i += 2)
+        for (int64_t j = 0; j < width; j += 4 * LANES)
+            UNROLL((width - j) / LANES, gram_rows(left + i, right + j, n, width, out + i * width + j, count));
+}
