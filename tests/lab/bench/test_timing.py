@@ -134,3 +134,21 @@ def test_the_probe_measures_and_stores_the_fastest_time() -> None:
     assert probe.fastest == math.inf
     measured = [probe() for _ in range(5)]
     assert probe.fastest == min(measured) > 0
+
+
+def test_work_before_each_call_is_not_timed(clock: Clock) -> None:
+    order: list[str] = []
+
+    def before() -> None:
+        order.append("before")
+        clock.work(1.0)
+
+    def call(name: str, seconds: float) -> None:
+        order.append(name)
+        clock.work(seconds)
+
+    calls = {"a": lambda: call("a", 0.001), "b": lambda: call("b", 0.002)}
+    found = measure(calls, 0.003, no_wait, Probe(lambda: 1.0), before)
+    assert order[:8] == ["before", "a", "before", "b"] * 2  # in turn, call by call
+    assert times_of(found, "a").mean == pytest.approx(0.001)
+    assert times_of(found, "b").mean == pytest.approx(0.002)

@@ -1,6 +1,8 @@
 """Speed and accuracy of the chain CRF relative to its peers, in one process, with alternating turns.
 
-Times are medians (see `timing`). On a shared machine, compare only ratios within one run. Errors are relative to the
+Every call is timed alone, in a loop of its own, and in a step: right after the same matrix products, as after a net,
+which leave other data in the caches. Times are medians (see `timing`), and means of all calls. On a shared machine,
+compare only ratios within one run. Errors are relative to the
 float64 reference: for losses the error of the gradient with respect to unary, for marginals that of the marginals, and
 for decoding the share of sequences whose labelling scores less than the best.
 """
@@ -32,7 +34,10 @@ class Size:
         return f"{self.sequences},{self.length},{self.labels}{' ragged' if self.ragged else ''}"
 
 
-SIZES = (Size(32, 14, 26), Size(256, 14, 26), Size(32, 64, 23, ragged=True), Size(8, 1024, 23), Size(32, 64, 128))
+SIZES = (
+    *(Size(32, 14, 26), Size(256, 14, 26), Size(32, 64, 23, ragged=True), Size(8, 1024, 23), Size(1, 16384, 23)),
+    *(Size(32, 64, 128), Size(16, 128, 512), Size(8, 64, 2000)),
+)
 
 
 @dataclass
@@ -47,6 +52,12 @@ class Row:
     lowest: float | None = None  # milliseconds, the 10th percentile of the counted calls
     overall: float | None = None  # the median of all calls, including those in slowed turns
     slowed: float | None = None  # the share of the time in slowed turns
+    mean: float | None = None  # of all calls
+    mean_slower: float | None = None  # the means of all calls relative to equipoise
+    step_milliseconds: float | None = None  # in a step, the median
+    step_slower: float | None = None
+    step_mean: float | None = None
+    step_mean_slower: float | None = None
 
 
 @dataclass
@@ -139,6 +150,18 @@ def run(
             yield report
 
 
+def matrix_products(device: torch.device) -> Call:
+    """What comes before each call in a step: four products of 512 x 512 matrices and a nonlinearity."""
+    a, b = torch.randn(2, 512, 512, device=device).unbind()
+
+    def run() -> Tensor:
+        for _ in range(3):
+            a @ b
+        return (a @ b).relu().sum()
+
+    return run
+
+
 def _compare(
     question: str,
     size: Size,
@@ -159,8 +182,10 @@ def _compare(
         if question in answers:
             calls[name] = answers[question]
     times = measure_warm(calls, seconds, wait)
-    own = times["equipoise"]
-    if isinstance(own, str):
+    able = {name: call for name, call in calls.items() if not isinstance(times[name], str)}
+    in_step = measure_warm(able, seconds, wait, before=matrix_products(s.unary.device))
+    own, own_step = times["equipoise"], in_step.get("equipoise", "")
+    if isinstance(own, str) or isinstance(own_step, str):
         raise RuntimeError(f"{question} at {size}: {own}")
     for name, taken in times.items():
         if isinstance(taken, str):
@@ -169,6 +194,11 @@ def _compare(
         row = Row(question, str(size), name, 1e3 * taken.median, taken.relative_to(own), None)
         row.error = error(question, calls[name](), s, exact)
         row.lowest, row.overall, row.slowed = 1e3 * taken.lowest, 1e3 * statistics.median(taken.every), taken.slowed
+        row.mean, row.mean_slower = 1e3 * taken.mean, taken.mean / own.mean
+        step = in_step[name]
+        if not isinstance(step, str):
+            row.step_milliseconds, row.step_slower = 1e3 * step.median, step.relative_to(own_step)
+            row.step_mean, row.step_mean_slower = 1e3 * step.mean, step.mean / own_step.mean
         row.note = "" if taken.steady else "no turn was steady"
         rows.append(row)
     return rows

@@ -73,12 +73,12 @@ def pytorch_crf(s: Scores) -> dict[str, Call]:
         p = marginals(create_graph=True)
         return s.gradient(-(p.gather(-1, s.labels[..., None])[..., 0].clamp(min=1e-38).log() * places).sum())
 
-    return {
+    calls: dict[str, Call] = {
         "likelihood": lambda: s.gradient(-crf(s.unary, s.labels, mask, reduction="sum")),
-        "decode": lambda: crf.decode(s.unary, mask),
         "marginals": marginals,
         "marginal": marginal,
     }
+    return _if_memory_suffices(calls, s) | {"decode": lambda: crf.decode(s.unary, mask)}
 
 
 def torch_struct(s: Scores) -> dict[str, Call]:
@@ -125,6 +125,20 @@ def _require_memory(memory: float, device: torch.device) -> None:
         raise MemoryError(f"needs about {memory / 2**30:.0f} GiB, but {free / 2**30:.0f} GiB are free")
 
 
+def _if_memory_suffices(calls: dict[str, Call], s: Scores) -> dict[str, Call]:
+    """Calls whose gradients need about three (B, M, M) arrays per position. They raise if memory is too small."""
+    try:
+        _require_memory(3 * s.labels.numel() * s.unary.shape[-1] ** 2 * s.unary.itemsize, s.unary.device)
+    except MemoryError as failure:
+        reason = str(failure)
+
+        def fail() -> None:
+            raise MemoryError(reason)
+
+        return dict.fromkeys(calls, fail)
+    return calls
+
+
 def torchcrf_package(s: Scores) -> dict[str, Call]:
     import TorchCRF
 
@@ -134,22 +148,21 @@ def torchcrf_package(s: Scores) -> dict[str, Call]:
     crf.trans_matrix = torch.nn.Parameter(s.pairwise.detach().clone())
     s = s._replace(pairwise=crf.trans_matrix)
     mask = s.mask
-    return {
-        "likelihood": lambda: s.gradient(-crf(s.unary, s.labels, mask).sum()),
-        "decode": lambda: crf.viterbi_decode(s.unary, mask),
-    }
+    calls: dict[str, Call] = {"likelihood": lambda: s.gradient(-crf(s.unary, s.labels, mask).sum())}
+    return _if_memory_suffices(calls, s) | {"decode": lambda: crf.viterbi_decode(s.unary, mask)}
 
 
-def jax_scan(s: Scores) -> dict[str, Call]:
-    from .jax_peer import questions, scan
+def jax(name: str) -> Callable[[Scores], dict[str, Call]]:
+    """The calls with this partition function of `jax_peer`."""
 
-    return questions(s, scan)
+    def peer(s: Scores) -> dict[str, Call]:
+        from . import jax_peer
 
+        if name.startswith("tree"):  # one M x M matrix per edge; all levels before and after division, and gradients
+            _require_memory(8 * s.labels.numel() * s.unary.shape[-1] ** 2 * s.unary.itemsize, s.unary.device)
+        return jax_peer.questions(s, getattr(jax_peer, name))
 
-def jax_tree(s: Scores) -> dict[str, Call]:
-    from .jax_peer import questions, tree
-
-    return questions(s, tree)
+    return peer
 
 
 PEERS: dict[str, tuple[str, Callable[[Scores], dict[str, Call]]]] = {
@@ -157,8 +170,10 @@ PEERS: dict[str, tuple[str, Callable[[Scores], dict[str, Call]]]] = {
     "pytorch-crf": ("torchcrf", pytorch_crf),
     "torch-struct": ("torch_struct", torch_struct),
     "TorchCRF": ("TorchCRF", torchcrf_package),
-    "jax": ("jax", jax_scan),
-    "jax-tree": ("jax", jax_tree),
+    "jax": ("jax", jax("scan")),
+    "jax-highest": ("jax", jax("scan_highest")),
+    "jax-tree": ("jax", jax("tree")),
+    "jax-tree-highest": ("jax", jax("tree_highest")),
 }
 
 

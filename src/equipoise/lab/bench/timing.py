@@ -4,6 +4,8 @@ Other processes can halve the speed of a core for tenths of a second, many times
 average. So calls are timed in short turns, with a speed probe, a fixed piece of Python, before and after each turn. A
 turn is steady if neither probe took much longer than the fastest probe of the run. Only steady turns count; if a call
 has none, all its turns count.
+
+A call can also be timed "in a step": other work comes right before it, which is not timed, and each turn is one call.
 """
 
 import itertools
@@ -17,6 +19,7 @@ from .peers import Call
 
 TURN = 0.03  # seconds, unless one call takes longer; several short calls in a row keep their data in the caches
 MAX_TURNS = 200
+MAX_CALLS_IN_STEP = 60  # the work before a call may take much longer than the call
 SLOWED = 1.25  # a turn is not steady if a probe takes this many times the fastest
 MAX_SECONDS = 4  # times the requested seconds, after which no more steady turns are awaited
 
@@ -47,6 +50,11 @@ class Times(NamedTuple):
     @property
     def median(self) -> float:
         return statistics.median(self.counted)
+
+    @property
+    def mean(self) -> float:
+        """The mean of all calls, also of slowed ones."""
+        return statistics.fmean(self.every)
 
     @property
     def lowest(self) -> float:
@@ -82,43 +90,53 @@ PROBE = Probe()
 
 
 def measure(
-    calls: dict[str, Call], seconds: float, wait: Callable[[], None], probe: Probe = PROBE
+    calls: dict[str, Call],
+    seconds: float,
+    wait: Callable[[], None],
+    probe: Probe = PROBE,
+    before: Callable[[], object] | None = None,
 ) -> dict[str, Times | str]:
     """The times of each call, or its error message. Calls alternate until each has this many steady seconds.
 
-    `wait` blocks until the device has finished.
+    `wait` blocks until the device has finished. With `before`, calls are timed in a step.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in calls}
     failures: dict[str, str] = {}
-    for _, (name, call) in itertools.product(range(MAX_TURNS), calls.items()):
+    most = MAX_TURNS if before is None else MAX_CALLS_IN_STEP
+    for _, (name, call) in itertools.product(range(most), calls.items()):
         so_far = Times(turns[name], probe.fastest)
         if name in failures or sum(so_far.steady) > seconds or sum(so_far.every) > MAX_SECONDS * seconds:
             continue
-        before = probe()
+        earlier = probe()
         try:
-            taken = _turn(call, wait)
+            taken = _turn(call, wait, before)
         except Exception as failure:  # a peer that fails at a size is a result and must not end the run
             failures[name] = f"{type(failure).__name__}: {failure}"[:200]
             continue
-        turns[name].append(Turn(max(before, probe()), taken))
+        turns[name].append(Turn(max(earlier, probe()), taken))
     return {name: failures.get(name) or Times(turns[name], probe.fastest) for name in calls}
 
 
-def measure_warm(calls: dict[str, Call], seconds: float, wait: Callable[[], None]) -> dict[str, Times | str]:
+def measure_warm(
+    calls: dict[str, Call], seconds: float, wait: Callable[[], None], before: Callable[[], object] | None = None
+) -> dict[str, Times | str]:
     """As `measure`, after one uncounted turn of each call. A call that fails in that turn is not measured."""
-    warm = measure(calls, 0.0, wait)
-    times = measure({name: call for name, call in calls.items() if not isinstance(warm[name], str)}, seconds, wait)
+    warm = measure(calls, 0.0, wait, before=before)
+    able = {name: call for name, call in calls.items() if not isinstance(warm[name], str)}
+    times = measure(able, seconds, wait, before=before)
     return {name: times.get(name, warm[name]) for name in calls}
 
 
-def _turn(call: Call, wait: Callable[[], None]) -> list[float]:
+def _turn(call: Call, wait: Callable[[], None], before: Callable[[], object] | None) -> list[float]:
     def finished() -> None:
         call()
         wait()
 
     taken: list[float] = []
-    stop = time.perf_counter() + TURN
+    stop = time.perf_counter() + (TURN if before is None else 0)
     while not taken or time.perf_counter() < stop:
+        if before is not None:
+            before()
         wait()
         taken.append(_wall(finished))
     return taken
