@@ -26,7 +26,8 @@ static void load_potentials(Chain *s) {
         EACH(e, s->n - 1) scan_matrix(s, s->matrix->pairwise + e * s->m * s->m, s->matrix->scratch);
     }
     /* without division, a may be as small as exp(-range) / m everywhere, and the next step squares that */
-    s->matrix->normalise_each = s->matrix->has_forbidden || !(2 * (s->matrix->pairwise_range + log(s->m)) < 0.8 * LOG_RANGE);
+    double range = s->matrix->pairwise_range + log(s->m);
+    s->matrix->normalise_each = s->matrix->has_forbidden || !(2 * range < 0.8 * LOG_RANGE);
 }
 
 static void load_padded_scores(Chain *s) {
@@ -106,8 +107,8 @@ static int run_chunks(
    buffers of a group take more time than it saves. */
 #define WIDE 64
 
-/* Memory of a thread that is kept between calls, since touching fresh pages takes longer than a short chain. Each thread
-   has its own, and no result lies in it. */
+/* Memory of a thread that is kept between calls, since touching fresh pages takes longer than a short chain. Each
+   thread has its own, and no result lies in it. */
 #define KEPT_BYTES (8 << 20)
 static pthread_key_t kept_keys[2];
 static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
@@ -140,11 +141,14 @@ static void add_parts(const REAL *parts, int64_t count, int64_t apart, int64_t n
     for (int64_t k = 1; k < count; k++) EACH(j, n) out[j] += parts[k * apart + j];
 }
 
-/* The number of chunks that a thread takes at a time: enough for a whole group, if there is work for all threads. */
+/* The number of chunks that a thread takes at a time: enough for a whole group if that leaves work for all threads, and
+   more if there are many chunks, since the matrix is prepared once for all of them. */
 static int64_t chunks_at_a_time(const Batch *q, int64_t sequences) {
-    int64_t per_chunk = sequences / q->chunks, group = per_chunk >= GROUP ? 1 : GROUP / (per_chunk ? per_chunk : 1);
+    if (q->threads == 1) return q->pieces;
+    int64_t per_chunk = sequences / q->chunks, group = per_chunk ? (GROUP + per_chunk - 1) / per_chunk : GROUP;
     int64_t fair = q->chunks / q->threads, few = q->chunks / (4 * q->threads);
-    int64_t chunks = q->threads == 1 ? q->pieces : few > (group < fair ? group : fair) ? few : group < fair ? group : fair;
+    int64_t chunks = group < fair ? group : fair;
+    if (chunks < few) chunks = few;
     return chunks < 1 ? 1 : chunks > q->pieces ? q->pieces : chunks;
 }
 

@@ -169,7 +169,9 @@ static REAL normalised_product(const REAL *x, const REAL *y, REAL *restrict out,
    order: a panel begins at its first column times `width`, and its rows are `panel_width` numbers apart. */
 #define PANEL (4 * LANES)
 
-static inline int64_t panel_width(int64_t first, int64_t width) { return width - first < PANEL ? width - first : PANEL; }
+static inline int64_t panel_width(int64_t first, int64_t width) {
+    return width - first < PANEL ? width - first : PANEL;
+}
 
 /* Row i of a table: its own memory if there is one panel, else a copy in `row`. */
 static const REAL *row_of(const REAL *table, int64_t i, int64_t width, REAL *restrict row) {

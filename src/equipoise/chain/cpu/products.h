@@ -66,7 +66,8 @@ ALWAYS void product_columns(
 }
 
 ALWAYS void step_columns(
-    const Step *s, const REAL *table, int64_t j, int64_t m, int64_t width, Vector *sums, const int group, const int count) {
+    const Step *s, const REAL *table, int64_t j, int64_t m, int64_t width, Vector *sums, const int group,
+    const int count) {
     product_columns(s, table, j, m, width, group, count);
     UNROLLED for (int g = 0; g < group; g++)
         sums[g] = multiply_vectors(s[g].x + j, s[g].message + j, s[g].belief + j, sums[g], count);

@@ -197,7 +197,7 @@ static void decode_one(Chain *s, const Batch *q) {
     for (int64_t t = q->value[s->index] > -INFINITY ? s->n : 0; t < q->length; t++) path[t] = IGNORE;
 }
 
-/* The result of a sequence with an invalid score, instead of a routine: NaN for every number, IGNORE for every label. */
+/* The result of a sequence with an invalid score: NaN for every number, IGNORE for every label. */
 static void fail_one(Chain *s, const Batch *q) {
     int64_t b = s->index, at = b * q->length, m = s->m, width = s->width, rest = (q->length - s->n) * m;
     bool reads_messages = q->node_weights; /* `transport` reads log_p, alpha and beta; the others write them */

@@ -52,7 +52,8 @@ static void scan_matrix(Chain *s, const REAL *scores, REAL *table) {
     int64_t size = s->width * s->width, forbidden = 0;
     ASSUME_PADDED(size);
     pad(scores, s->m, s->width, table);
-    s->matrix->pairwise_range = fmax(s->matrix->pairwise_range, maximum(table, size) - minimum_above(table, size, -INFINITY));
+    double range = maximum(table, size) - minimum_above(table, size, -INFINITY);
+    s->matrix->pairwise_range = fmax(s->matrix->pairwise_range, range);
 #pragma omp simd reduction(+ : forbidden)
     EACH(i, size) forbidden += table[i] == -INFINITY;
     s->matrix->has_forbidden |= forbidden > size - s->m * s->m;

@@ -2,13 +2,14 @@
 
 Every call is timed alone, in a loop of its own, and in a step: right after the same matrix products, as after a net,
 which leave other data in the caches. Times are medians (see `timing`), and means of all calls. On a shared machine,
-compare only ratios within one run. Errors are relative to the
+compare only ratios within one run, best with OMP_NUM_THREADS=1: then times are CPU times. Errors are relative to the
 float64 reference: for losses the error of the gradient with respect to unary, for marginals that of the marginals, and
 for decoding the share of sequences whose labelling scores less than the best.
 """
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -181,9 +182,11 @@ def _compare(
             continue
         if question in answers:
             calls[name] = answers[question]
-    times = measure_warm(calls, seconds, wait)
+    one_thread = s.unary.is_cpu and torch.get_num_threads() == 1
+    clock = time.process_time if one_thread else time.perf_counter
+    times = measure_warm(calls, seconds, wait, clock=clock)
     able = {name: call for name, call in calls.items() if not isinstance(times[name], str)}
-    in_step = measure_warm(able, seconds, wait, before=matrix_products(s.unary.device))
+    in_step = measure_warm(able, seconds, wait, before=matrix_products(s.unary.device), clock=clock)
     own, own_step = times["equipoise"], in_step.get("equipoise", "")
     if isinstance(own, str) or isinstance(own_step, str):
         raise RuntimeError(f"{question} at {size}: {own}")

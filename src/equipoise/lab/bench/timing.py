@@ -5,6 +5,9 @@ average. So calls are timed in short turns, with a speed probe, a fixed piece of
 turn is steady if neither probe took much longer than the fastest probe of the run. Only steady turns count; if a call
 has none, all its turns count.
 
+With one thread on the CPU, the clock should be the CPU time of the process, which other processes do not lengthen; they
+only take their share of the caches.
+
 A call can also be timed "in a step": other work comes right before it, which is not timed, and each turn is one call.
 """
 
@@ -77,7 +80,7 @@ class Probe:
     """Measures the current speed of the machine with a fixed piece of Python, and stores the fastest time."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self.clock = clock or (lambda: min(_wall(lambda: sum(range(1500))) for _ in range(3)))
+        self.clock = clock or (lambda: min(_seconds(lambda: sum(range(1500))) for _ in range(3)))
         self.fastest = math.inf
 
     def __call__(self) -> float:
@@ -95,10 +98,12 @@ def measure(
     wait: Callable[[], None],
     probe: Probe = PROBE,
     before: Callable[[], object] | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, Times | str]:
     """The times of each call, or its error message. Calls alternate until each has this many steady seconds.
 
-    `wait` blocks until the device has finished. With `before`, calls are timed in a step.
+    `wait` blocks until the device has finished. With `before`, calls are timed in a step. `clock` is
+    the wall clock by default.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in calls}
     failures: dict[str, str] = {}
@@ -109,7 +114,7 @@ def measure(
             continue
         earlier = probe()
         try:
-            taken = _turn(call, wait, before)
+            taken = _turn(call, wait, before, clock)
         except Exception as failure:  # a peer that fails at a size is a result and must not end the run
             failures[name] = f"{type(failure).__name__}: {failure}"[:200]
             continue
@@ -118,16 +123,25 @@ def measure(
 
 
 def measure_warm(
-    calls: dict[str, Call], seconds: float, wait: Callable[[], None], before: Callable[[], object] | None = None
+    calls: dict[str, Call],
+    seconds: float,
+    wait: Callable[[], None],
+    before: Callable[[], object] | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, Times | str]:
     """As `measure`, after one uncounted turn of each call. A call that fails in that turn is not measured."""
-    warm = measure(calls, 0.0, wait, before=before)
+    warm = measure(calls, 0.0, wait, before=before, clock=clock)
     able = {name: call for name, call in calls.items() if not isinstance(warm[name], str)}
-    times = measure(able, seconds, wait, before=before)
+    times = measure(able, seconds, wait, before=before, clock=clock)
     return {name: times.get(name, warm[name]) for name in calls}
 
 
-def _turn(call: Call, wait: Callable[[], None], before: Callable[[], object] | None) -> list[float]:
+def _turn(
+    call: Call,
+    wait: Callable[[], None],
+    before: Callable[[], object] | None,
+    clock: Callable[[], float] | None,
+) -> list[float]:
     def finished() -> None:
         call()
         wait()
@@ -138,11 +152,12 @@ def _turn(call: Call, wait: Callable[[], None], before: Callable[[], object] | N
         if before is not None:
             before()
         wait()
-        taken.append(_wall(finished))
+        taken.append(_seconds(finished, clock))
     return taken
 
 
-def _wall(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def _seconds(call: Callable[[], object], clock: Callable[[], float] | None = None) -> float:
+    clock = clock or time.perf_counter
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
