@@ -24,7 +24,7 @@ from faults.sweep import sweep
 from lab.cli.few_words import use_few_words
 from lab.training.resumable import FINE_TUNED, RECIPES, files_in, train_in
 
-RUNS, EPOCHS = 4, 60
+RUNS, EPOCHS = 4, 8
 EPOCHS_WITH_WORKERS = 120
 ATTEMPTS = 200
 PATIENCE = 900.0
@@ -37,13 +37,13 @@ def command(folder: Path) -> None:
 
     use_few_words(pytest.MonkeyPatch())
     files = ["--out", str(folder / "model"), "--checkpoint", str(folder / "checkpoint")]
-    sys.argv = ["equipoise", "train", "ocr", "--epochs", "4", "--json", *files]
+    sys.argv = ["equipoise", "train", "ocr", "--epochs", "2", "--json", *files]
     sys.stdout = sys.stderr = (folder.parent / "output").open("w")
     cli.main()
 
 
 def library(folder: Path) -> None:
-    train_in(folder, [*RECIPES, *FINE_TUNED], 2)
+    train_in(folder, [*RECIPES, *FINE_TUNED])
 
 
 def small_sweep(folder: Path) -> None:

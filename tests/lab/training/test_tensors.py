@@ -58,7 +58,9 @@ def test_the_format_is_that_of_safetensors(tmp_path: Path) -> None:
     (size,) = struct.unpack("<Q", data[:8])
     assert size % 8 == 0
     header = json.loads(data[8 : 8 + size])
-    assert header.pop("__metadata__") == {"equipoise": "text"}
+    metadata = header.pop("__metadata__")
+    assert metadata.pop("equipoise.sha256")
+    assert metadata == {"equipoise": "text"}
     stop = 0
     for name, want in examples().items():
         entry = header.pop(name)
@@ -202,6 +204,24 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: 
     save(path, {"a": torch.zeros(2)}, "new")
     assert seen == ["old", "new"]
     assert load(path)[1] == "new"
+
+
+def test_every_changed_bit_is_noticed(tmp_path: Path) -> None:
+    """Also one in the numbers, in a name, or in the text; spaces after the header do not matter."""
+    path = tmp_path / "file"
+    save(path, {"a": torch.arange(4.0), "b": torch.ones(3)}, "text")
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(BadFileError):
+            load(path, old=False)
+
+
+def test_a_file_without_a_digest_is_only_read_as_an_old_one(tmp_path: Path) -> None:
+    path = written(tmp_path / "file", '{"__metadata__": {"equipoise": "text"}}', b"")
+    assert load(path) == ({}, "text")
+    with pytest.raises(BadFileError, match="has no digest"):
+        load(path, old=False)
 
 
 def written(path: Path, header: str, numbers: bytes) -> Path:

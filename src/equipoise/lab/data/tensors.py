@@ -2,10 +2,12 @@
 
     8 bytes: length of the header | header: JSON of names, types, shapes and offsets | the numbers
 
-The format is implemented here because it is one page of code, and experiments must run with torch and numpy alone. Any
+The metadata of the header has a digest of everything else, so a file that was damaged or changed is refused. The format
+is implemented here because it is one page of code, and experiments must run with torch and numpy alone. Any
 safetensors library can read these files, and no file can run code.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -32,6 +34,8 @@ KINDS = {
 }
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
 LARGEST_HEADER = 100_000_000
+DIGEST = "equipoise.sha256"
+"""The name of the digest in the metadata."""
 
 
 class BadFileError(ValueError):
@@ -43,13 +47,14 @@ class BadFileError(ValueError):
 
 def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
     """Replace the file atomically: a reader sees the old or the new one, also after a crash."""
-    header: dict[str, object] = {"__metadata__": {"equipoise": text}}
+    header: dict[str, Any] = {"__metadata__": {"equipoise": text}}
     chunks, start = [], 0
     for name, x in tensors.items():
         data = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         header[name] = {"dtype": KINDS[x.dtype], "shape": list(x.shape), "data_offsets": [start, start + len(data)]}
         chunks.append(data)
         start += len(data)
+    header["__metadata__"][DIGEST] = _digest(header, *chunks)
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,16 +73,27 @@ def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def load(path: Path) -> tuple[dict[str, Tensor], str]:
-    """The tensors, on the CPU, and the text. Raises BadFileError for any other file."""
-    tensors, text = parse(path.read_bytes(), path)
-    if not isinstance(text, str):
+def load(path: Path, *, old: bool = True) -> tuple[dict[str, Tensor], str]:
+    """The tensors, on the CPU, and the text. Raises BadFileError for any other file.
+
+    With `old`, also files of older versions, which have no digest.
+    """
+    tensors, metadata = _parse(path.read_bytes(), path)
+    if not isinstance(metadata.get("equipoise"), str):
         raise BadFileError(f"{path} was not written by equipoise")
-    return tensors, text
+    if not old and DIGEST not in metadata:
+        raise BadFileError(f"{path} has no digest, so it may have been changed")
+    return tensors, metadata["equipoise"]
 
 
 def parse(data: bytes, path: Path | str) -> tuple[dict[str, Tensor], object]:
     """The tensors of a safetensors file of any origin, and the text if equipoise wrote it; errors name the path."""
+    tensors, metadata = _parse(data, path)
+    return tensors, metadata.get("equipoise")
+
+
+def _parse(data: bytes, path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the metadata."""
     if len(data) < 8:
         raise BadFileError(f"{path} is truncated: {len(data)} bytes")
     (size,) = struct.unpack("<Q", data[:8])
@@ -85,13 +101,24 @@ def parse(data: bytes, path: Path | str) -> tuple[dict[str, Tensor], object]:
         raise BadFileError(f"{path} is not a safetensors file, or is truncated")
     try:
         header = json.loads(data[8 : 8 + size], object_pairs_hook=_without_repeats)
-        text = header.pop("__metadata__", {}).get("equipoise")
         body = bytearray(data[8 + size :])
-        found = {name: _tensor(name, entry, body) for name, entry in header.items()}
-        _check_order([header[name]["data_offsets"] for name in found], len(body))
+        metadata = dict(header.get("__metadata__", {}).items())
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        found = {name: _tensor(name, entry, body) for name, entry in entries.items()}
+        _check_order([entry["data_offsets"] for entry in entries.values()], len(body))
+        if DIGEST in metadata and header["__metadata__"].pop(DIGEST) != _digest(header, body):
+            raise ValueError("its digest is wrong, so it was damaged or changed")
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
         raise BadFileError(f"{path} is not a valid safetensors file: {error}") from error
-    return found, text
+    return found, metadata
+
+
+def _digest(header: dict[str, Any], *numbers: bytes | bytearray) -> str:
+    """SHA-256 of the header, without the digest itself, and the numbers."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for part in numbers:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

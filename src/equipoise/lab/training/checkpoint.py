@@ -102,7 +102,7 @@ class Journal:
 
 def read(path: Path) -> Progress:
     """The progress in a file. Raises BadFileError if it is no checkpoint."""
-    named, text = tensors.load(path)
+    named, text = tensors.load(path, old=False)
     try:
         known = json.loads(text)
         if known["format"] != FORMAT:
