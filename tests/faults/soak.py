@@ -89,6 +89,7 @@ class Results:
         known = json.loads(path.read_text()) if path is not None and path.exists() else {}
         self.parts: dict[str, dict] = known.get("parts", {})
         self.failures: list[dict] = known.get("failures", [])
+        self.repaired: list[dict] = known.get("repaired", [])  # failures that were moved here after their repair
         self.minutes: float = known.get("minutes", 0.0)
 
     def next_seed(self, part: str) -> int:
@@ -113,6 +114,7 @@ class Results:
             "minutes": round(self.minutes + minutes, 1),
             "totals": totals(parts),
             "failures": self.failures,
+            "repaired": self.repaired,
             "parts": parts,
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)

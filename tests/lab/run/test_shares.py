@@ -99,6 +99,19 @@ def test_a_damaged_checkpoint_is_removed_with_a_warning(store: Store) -> None:
     assert [one.name for one in store.path.parent.iterdir()] == ["runs.jsonl"]
 
 
+def test_a_complete_sweep_removes_what_a_killed_process_has_left(store: Store) -> None:
+    """It was killed after it had stored its last run, so no recipe is missing, and no share is taken."""
+    process = multiprocessing.get_context("fork").Process(target=_take_and_die, args=(store.path,))
+    process.start()
+    process.join()
+    leave_checkpoint(store, RECIPES[2:])
+    others = leave_checkpoint(store, [recipe(seed=9, max_epochs=2)])
+    store.append([record(one, 90.0) for one in RECIPES])
+    assert len(list(store.path.parent.glob("*.claim"))) == 1
+    assert runner.run(RECIPES, store) == 0
+    assert {path.name for path in store.path.parent.iterdir()} == {store.path.name, others.name}
+
+
 def test_a_share_has_all_recipes_with_its_first_phase() -> None:
     """So the first stage of several objectives is trained once."""
     rates = (3e-3, 3e-2, 1e-3)

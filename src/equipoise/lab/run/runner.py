@@ -111,6 +111,7 @@ def run(
                     waiting(left)
                     waiting = None
                 time.sleep(POLL_SECONDS)
+        shares.clean()
     except (StoreError, WritingError) as error:
         raise type(error)(f"{error}; {sweep.summary(device, precision)}") from error
     finally:

@@ -108,6 +108,14 @@ class Shares:
         if self._file is not None:
             self._file.truncate(0)
 
+    def clean(self) -> None:
+        """Remove the claims of ended processes, and checkpoints whose runs are all recorded."""
+        beside = self.store.path.parent.glob(f"{escape(self.store.path.name)}.*")
+        if any(path.suffix in (".claim", ".checkpoint") for path in beside):
+            with self.store.locked():
+                self._claims_of_others()
+                self._unfinished([])
+
     def close(self) -> None:
         """Give up all claims, and remove their file."""
         if self._file is not None:
