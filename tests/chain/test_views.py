@@ -78,6 +78,18 @@ def test_the_imaginary_part_of_a_conjugate() -> None:
         torch.testing.assert_close(loss(unary, pairwise, labels), loss(unary.resolve_neg(), pairwise, labels))
 
 
+def test_zero_tensors_without_memory() -> None:
+    """As torch uses them for derivatives that are zero."""
+    unary, pairwise, labels = torch._efficientzerotensor((2, 6, 3)), normal(3, 3), torch.randint(3, (2, 6))
+    for function in (chain.log_partition, chain.log_marginals, chain.edge_marginals, chain.entropy, chain.mean_field):
+        torch.testing.assert_close(function(unary, pairwise), function(torch.zeros(2, 6, 3), pairwise))
+    for loss in (objectives.likelihood, objectives.marginal, objectives.margin):
+        torch.testing.assert_close(loss(unary, pairwise, labels), loss(torch.zeros(2, 6, 3), pairwise, labels))
+    assert chain.decode(unary, torch._efficientzerotensor((3, 3)))[1].tolist() == [0.0, 0.0]
+    value = chain.log_partition(given := torch.zeros(2, 6, 3, requires_grad=True), pairwise)
+    assert not torch.autograd.grad(value, given, torch._efficientzerotensor((2,)))[0].any()
+
+
 def test_a_gradient_that_is_a_negative_view() -> None:
     """All weights are equal, so C multiplies the saved gradient by them."""
     results = []

@@ -1,6 +1,7 @@
 """The counts of the campaign on the page docs/reliability.md. `python tests/faults/page.py` writes them."""
 
 import json
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +28,14 @@ WHAT = {
 def counts(known: dict) -> str:
     """The table in Markdown."""
     total = known["totals"]
-    lines = [
+    sentences = (
         f"The campaign ran for {known['minutes']:.0f} minutes on a busy machine ({known['machine']}): "
         f"{total['kills']:,} kills, {total['problems']:,} numeric problems with {total['answers']:,} answers, "
-        f"{total['files']:,} hostile files and {total['downloads']:,} faulty downloads; {len(known['failures'])} failures. "
-        f"Earlier failures that were repaired: {len(known['repaired'])}.",
+        f"{total['files']:,} hostile files and {total['downloads']:,} faulty downloads. Failures: "
+        f"{len(known['failures'])}; failures that were repaired before the end: {len(known['repaired'])}."
+    )
+    lines = [
+        *textwrap.wrap(sentences, 120),
         "",
         "| part | what | rounds | counts |",
         "| --- | --- | --: | --- |",

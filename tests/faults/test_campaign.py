@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults import chains, gpu, sanitize, soak
+from faults import chains, gpu, page, sanitize, soak
 
 from equipoise import chain
 
@@ -104,3 +104,10 @@ def test_sanitizers() -> None:
     assert "0 reports" in done.stdout
     assert done.returncode != 0
     assert "heap-buffer-overflow" in done.stderr
+
+
+def test_the_page_has_the_counts_of_the_last_campaign() -> None:
+    known = json.loads(page.RESULTS.read_text())
+    assert page.updated(page.PAGE.read_text(), known) == page.PAGE.read_text(), "run python tests/faults/page.py"
+    assert known["failures"] == []
+    assert known["totals"] == soak.totals(known["parts"])

@@ -61,6 +61,13 @@ def test_the_imaginary_part_of_a_conjugate() -> None:
     torch.testing.assert_close(got, gaussian.solve(unary, embeddings, 50.0, method="dense"))
 
 
+def test_zero_tensors_without_memory() -> None:
+    zero, embeddings = torch._efficientzerotensor((6, 3)), normal(6, 2)
+    assert not gaussian.solve(zero, embeddings, 50.0).any()
+    unary = normal(6, 3)
+    torch.testing.assert_close(gaussian.solve(unary, torch._efficientzerotensor((6, 2)), 2.0), unary / 2)
+
+
 def random_system(dtype: torch.dtype, seed: int) -> tuple[Tensor, Tensor, float, float]:
     """U, A, a ridge from 0.01 to 10 times sigma_max, and the condition number."""
     generator = torch.Generator().manual_seed(seed)

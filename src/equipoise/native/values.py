@@ -26,7 +26,12 @@ def readable(*tensors: Tensor) -> bool:
 
 
 def resolved(x: Tensor) -> Tensor:
-    """x without a pending negation (as in `z.conj().imag`), which code that reads memory would miss."""
+    """x without a pending negation (as in `z.conj().imag`), and with memory, for code that reads memory.
+
+    A zero tensor, as in forward-mode derivatives, has none.
+    """
+    if x._is_zerotensor():
+        return x.clone()
     return x.resolve_neg() if x.is_neg() else x
 
 
