@@ -129,6 +129,20 @@ def test_no_home_directory(source: Path, monkeypatch: pytest.MonkeyPatch, caplog
     assert "there is no home directory" in caplog.text
 
 
+def test_private_folders_are_removed(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of their process, or by a later one if the process was killed."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("EQUIPOISE_CACHE", str(source))  # a file
+    program = (
+        "import os, sys, torch\nfrom pathlib import Path\nfrom equipoise.native import compiler\n"
+        "assert compiler.build('twice', (Path(sys.argv[1]),), torch.float64, '') is not None\n"
+        "if sys.argv[2] == 'killed':\n    os.kill(os.getpid(), 9)\n"
+    )
+    for end, left in (("killed", 1), ("killed", 1), ("normal", 0)):
+        subprocess.run([sys.executable, "-c", program, str(source), end], capture_output=True, check=False)
+        assert len(list(tmp_path.glob("equipoise-*"))) == left
+
+
 def test_a_compiler_that_does_not_end(
     cache: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

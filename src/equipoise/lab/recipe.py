@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from .fields import cut, integer, number
 from .schemes import SCHEMES
 
 OBJECTIVES = ("marginal", "margin", "likelihood", "mean_field")
@@ -109,10 +110,22 @@ class Recipe:
 
     @staticmethod
     def from_json(fields: dict[str, Any]) -> "Recipe":
+        """Raises ValueError, KeyError, TypeError or AttributeError if these are not the fields of a recipe."""
         fields = {name: value for name, value in fields.items() if name not in REMOVED}
         unknown = set(fields) - {field.name for field in dataclasses.fields(Recipe)}
         if unknown:
             raise ValueError(f"a recipe has no fields named {', '.join(sorted(unknown))}")
+        for field in dataclasses.fields(Recipe):
+            if field.name not in fields:
+                continue
+            if field.type is int:
+                integer(fields, field.name)
+            elif field.type is float:
+                number(fields, field.name, none=False)
+            elif field.type in (str, bool) and type(fields[field.name]) is not field.type:
+                raise ValueError(f"{field.name} must be a {field.type.__name__}, got {cut(fields[field.name])}")
+        for place, rate in enumerate(fields["learning_rates"], 1):
+            number({f"learning rate {place}": rate}, f"learning rate {place}", none=False)
         return Recipe(**(fields | {"learning_rates": tuple(fields["learning_rates"])}))
 
     @property

@@ -7,6 +7,7 @@ so it is loaded only if its content has this digest and nobody else can have wri
 user, and neither group nor others may write to them. Otherwise it is compiled again, in a private folder if necessary.
 """
 
+import atexit
 import ctypes
 import hashlib
 import logging
@@ -38,6 +39,8 @@ COMPILER_SECONDS = 120
 """The time limit of the compiler."""
 SCRATCH = "compiling-"
 """How the names of folders begin in which a library is made."""
+PRIVATE = "equipoise-"
+"""How the names of private folders begin, in the folder for temporary files."""
 
 
 def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: str) -> ctypes.CDLL | None:
@@ -143,10 +146,36 @@ def _folder() -> Path:
 
 @cache
 def _private_folder(reason: str) -> Path:
-    """A folder for this process alone; said once."""
-    folder = Path(tempfile.mkdtemp(prefix="equipoise-"))
+    """A folder for this process alone, which is removed when the process ends; said once."""
+    _remove_private_folders()
+    folder = Path(tempfile.mkdtemp(prefix=f"{PRIVATE}{os.getpid()}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     logger.warning("%s: compiled kernels are kept in %s; set EQUIPOISE_CACHE to a folder of your own", reason, folder)
     return folder
+
+
+def _remove_private_folders() -> None:
+    """Remove those of processes that were killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PRIVATE}*"):
+        pid = left.name.removeprefix(PRIVATE).partition("-")[0]
+        try:
+            if pid.isdigit() and not left.is_symlink() and _ours(left) and not _is_alive(int(pid)):
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:
+            continue
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether there is such a process. True where this cannot be asked without harm."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _wanted_folder() -> Path | None:

@@ -294,3 +294,25 @@ def test_large_progress_is_written_only_if_every_epoch_must_be(
     path = tmp_path / "file"
     train([recipe(max_epochs=1)], checkpoint=path, checkpoint_seconds=seconds)
     assert path.exists() == (seconds == 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text, named: text.update(members=[99]),
+        lambda text, named: text.update(members="x"),
+        lambda text, named: text.update(members=[]),
+        lambda text, named: named.update({"kept/99/x": named["stack/alpha"]}),
+        lambda text, named: text["replicas"][0]["recipe"].update(seed=0.5),
+    ],
+    ids=["member", "type", "no members", "kept", "recipe"],
+)
+def test_a_checkpoint_that_contradicts_itself_is_refused(tmp_path: Path, change) -> None:
+    path, recipes = tmp_path / "checkpoint", [recipe(max_epochs=2)]
+    interrupted(recipes, path, 1)
+    named, text = tensors.load(path)
+    fields = json.loads(text)
+    change(fields, named)
+    tensors.save(path, named, json.dumps(fields))
+    with pytest.raises(BadFileError, match="is damaged"):
+        train(recipes, checkpoint=path)

@@ -153,3 +153,16 @@ def test_a_model_with_other_types_or_values_is_refused(tmp_path: Path, change, r
     tensors.save(path, named | {"pairwise.matrix": change(named["pairwise.matrix"])}, text)
     with pytest.raises(BadFileError, match=f"pairwise.matrix {reason}"):
         Model.load(path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", "x"), ("seed", -1), ("max_epochs", 10**30), ("task", "none")])
+def test_a_model_with_another_recipe_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / "model"
+    ((_, model),) = trained(replace(SOME[0], max_epochs=1))
+    model.save(path)
+    named, text = tensors.load(path)
+    fields = json.loads(text)
+    fields["recipe"][name] = value
+    tensors.save(path, named, json.dumps(fields))
+    with pytest.raises(BadFileError, match=f"model is damaged: .*{name}"):
+        Model.load(path)

@@ -1,12 +1,11 @@
 """The record of a run, and its form as JSON. Reading checks the type and the range of every field."""
 
-import dataclasses
 import math
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from ... import __version__
+from ..fields import cut, integer, number
 from ..recipe import Recipe
 from ..training import Run
 
@@ -14,7 +13,6 @@ HISTORY_SEED = 0
 """The history of training is stored for this seed only: the figures need no more, and the file stays small."""
 IDENTITY = ("task", "net", "objective", "scheme", "optimizer", "seed", "fold")
 """Fields of the recipe that a record repeats at its beginning, for people who read the file."""
-LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -52,19 +50,19 @@ class Record:
     @staticmethod
     def from_json(fields: dict[str, Any]) -> "Record":
         """Raises ValueError, KeyError or TypeError if these are not the fields of a record."""
-        recipe = _recipe(fields["recipe"])
+        recipe = Recipe.from_json(fields["recipe"])
         for name in IDENTITY:
             if fields.get(name, getattr(recipe, name)) != getattr(recipe, name):
-                raise ValueError(f"{name} is {_cut(fields[name])}, but its recipe has {_cut(getattr(recipe, name))}")
+                raise ValueError(f"{name} is {cut(fields[name])}, but its recipe has {cut(getattr(recipe, name))}")
         texts: dict[str, Any] = {name: fields[name] for name in ("device", "precision", "version")}
         for name, value in (texts | {"failed": fields.get("failed", "")}).items():
             if not (isinstance(value, str) or (name == "failed" and value is None)):
-                raise ValueError(f"{name} must be a text, got {_cut(value)}")
-        numbers: dict[str, Any] = {name: _number(fields, name, 1.0) for name in ("test", "valid", "train")}
-        numbers |= {name: _number(fields, name) for name in ("seconds", "alpha", "ratio")}
+                raise ValueError(f"{name} must be a text, got {cut(value)}")
+        numbers: dict[str, Any] = {name: number(fields, name, 1.0) for name in ("test", "valid", "train")}
+        numbers |= {name: number(fields, name) for name in ("seconds", "alpha", "ratio")}
         return Record(
             recipe=recipe,
-            epochs=_integer(fields, "epochs"),
+            epochs=integer(fields, "epochs"),
             failed=fields.get("failed"),
             history=_history(fields.get("history")),
             **texts,
@@ -84,52 +82,13 @@ def record(run: Run, device: str, precision: str) -> Record:
     )  # fmt: skip
 
 
-def _recipe(fields: dict[str, Any]) -> Recipe:
-    """The recipe, if each of its fields has the right type: a wrong one would only fail in training."""
-    for field in dataclasses.fields(Recipe):
-        if field.name not in fields:
-            continue
-        if field.type is int:
-            _integer(fields, field.name)
-        elif field.type is float:
-            _number(fields, field.name, none=False)
-        elif field.type in (str, bool) and type(fields[field.name]) is not field.type:
-            raise ValueError(f"{field.name} must be a {field.type.__name__}, got {_cut(fields[field.name])}")
-    for place, rate in enumerate(fields["learning_rates"]):
-        _number({f"learning rate {place + 1}": rate}, f"learning rate {place + 1}", none=False)
-    return Recipe.from_json(fields)
-
-
-def _number(fields: dict[str, Any], name: str, largest: float = LARGEST, *, none: bool = True) -> float:
-    """A number from 0 on; null is NaN, unless `none` is False."""
-    value = fields[name]
-    if value is None and none:
-        return math.nan
-    if type(value) not in (int, float) or not 0 <= value <= largest:
-        wanted = "from 0 to 1" if largest == 1 else "that is not negative and not infinite"
-        raise ValueError(f"{name} must be a number {wanted}{' or null' * none}, got {_cut(value)}")
-    return float(value)
-
-
-def _integer(fields: dict[str, Any], name: str) -> int:
-    value = fields[name]
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{name} must be an integer from 0 on, got {_cut(value)}")
-    return value
-
-
 def _history(columns: Any) -> dict[str, list[float | None]] | None:
     if columns is None:
         return None
     for name, column in columns.items():
         if not isinstance(column, list) or not all(x is None or type(x) in (int, float) for x in column):
-            raise ValueError(f"the column {name!r} of the history must be a list of numbers, got {_cut(column)}")
+            raise ValueError(f"the column {name!r} of the history must be a list of numbers, got {cut(column)}")
     return columns
-
-
-def _cut(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _short(x: float, digits: int) -> float | None:

@@ -116,6 +116,11 @@ def read(path: Path) -> Progress:
             else:
                 i, _, name = rest.partition("/")
                 progress.kept.setdefault(int(i), {})[name] = x
+        numbers, members = range(len(progress.replicas)), progress.members
+        if not all(type(i) is int and i in numbers for i in (*members, *progress.runs, *progress.kept)):
+            raise ValueError("it names a run that it does not have")
+        if bool(members) != bool(progress.stack):
+            raise ValueError("the tensors of the current stack are missing, or belong to no run")
         if not progress.runs.keys() <= progress.kept.keys():
             raise ValueError("a finished run has no parameters")
     except (AttributeError, KeyError, TypeError, ValueError) as error:

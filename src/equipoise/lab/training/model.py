@@ -109,9 +109,10 @@ class Model:
             recipe = Recipe.from_json(known["recipe"])
             if task is not None and recipe.task != task:
                 raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
+            kind = tasks.named(recipe.task)
             made: Task | None = None
             if "task" in known:
-                made = tasks.named(recipe.task).restored(recipe.net, device, known["task"], own)
+                made = kind.restored(recipe.net, device, known["task"], own)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, BadFileError):
                 raise
