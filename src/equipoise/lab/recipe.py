@@ -1,16 +1,22 @@
-"""A recipe has every setting of one training run; the same recipe gives the same model."""
+"""A recipe has every setting of one training run; the same recipe gives the same model.
+
+Fields that are read from JSON are checked: a wrong type would only fail much later, or not at all.
+"""
 
 import dataclasses
 import json
+import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
-from .fields import cut, integer, number
 from .schemes import SCHEMES
 
 OBJECTIVES = ("marginal", "margin", "likelihood", "mean_field")
 OPTIMIZERS = ("adam", "sgd", "rmsprop")
 SCHEDULES = ("plateau", "linear")
+
+LARGEST = sys.float_info.max
 
 ADDED = ("schedule", "warmup", "clip", "share")
 """Fields that are left out of the key while they have their default, so that older records keep their keys."""
@@ -132,3 +138,37 @@ class Recipe:
     def key(self) -> str:
         """The recipe as one line of JSON, which identifies a run."""
         return json.dumps(self.to_json(), sort_keys=True)
+
+
+def number(fields: dict[str, Any], name: str, largest: float = LARGEST, *, none: bool = True) -> float:
+    """A number from 0 on; null is NaN, unless `none` is False.
+
+    >>> number({"test": 0.5}, "test", 1.0)
+    0.5
+    """
+    value = fields[name]
+    if value is None and none:
+        return math.nan
+    if type(value) not in (int, float) or not 0 <= value <= largest:
+        wanted = "from 0 to 1" if largest == 1 else "that is not negative and not infinite"
+        raise ValueError(f"{name} must be a number {wanted}{' or null' * none}, got {cut(value)}")
+    return float(value)
+
+
+def integer(fields: dict[str, Any], name: str) -> int:
+    """An integer from 0 on, of at most 63 bits.
+
+    >>> integer({"seed": 0.5}, "seed")
+    Traceback (most recent call last):
+    ValueError: seed must be an integer from 0 on, got 0.5
+    """
+    value = fields[name]
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{name} must be an integer from 0 on, got {cut(value)}")
+    return value
+
+
+def cut(value: object) -> str:
+    """The value as a short text."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

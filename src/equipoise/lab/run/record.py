@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import __version__
-from ..fields import cut, integer, number
-from ..recipe import Recipe
+from ..recipe import Recipe, cut, integer, number
 from ..training import Run
 
 HISTORY_SEED = 0
