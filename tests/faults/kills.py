@@ -178,6 +178,9 @@ def _with_workers(seed: int, folder: Path, engine: str) -> Counter[str]:
         finally:
             process.kill()
             _, err = process.communicate()
+        if "timed out during startup" in err:  # Ray did not start on a busy machine
+            counts["starts that failed"] += 1
+            continue
         assert process.returncode in (0, -signal.SIGKILL), err
         counts["kills"] += process.returncode == -signal.SIGKILL
         time.sleep(1.0)  # its workers end
