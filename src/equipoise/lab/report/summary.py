@@ -13,7 +13,11 @@ from ..tasks import named
 from . import tagging_page, wording
 from .blocks import Block, Command, Fold, Grid, Heading, Items, Text
 from .claim_section import claim_cell
+from .failures import failures
 from .table_sections import printed_text, results_grid
+
+PROMISES = ("finetuning-rates", "finetuning-gain", "learned-harm", "learned-decades")
+"""The claims about learned scaling that decide whether it is the default of `ChainCRF`."""
 
 
 def summary_page(every: list[Evidence], verdicts: dict[str, list[Verdict]], results: Results) -> list[Block]:
@@ -23,6 +27,10 @@ def summary_page(every: list[Evidence], verdicts: dict[str, list[Verdict]], resu
         return [*blocks, Text("There are no records yet: `equipoise reproduce` makes them.")]
     paper = [evidence for evidence in every if named(evidence.task).settings.tuned]
     finetuned = [evidence for evidence in every if evidence not in paper]
+    failed = failures(every, verdicts, PROMISES, "What does not hold of learned scaling")
+    blocks += failed
+    if any(isinstance(block, Items) for block in failed):
+        blocks.append(Text(wording.DEFAULT))
     if paper:
         blocks.append(Text(wording.TABLES))
     for evidence in paper:

@@ -5,7 +5,6 @@ One page has the results of all corpora.
 
 from collections.abc import Mapping, Sequence
 
-from ..judge.effects import NO, UNDECIDED, YES
 from ..judge.evidence import Evidence
 from ..judge.final_ratios import by_range, final_ratios
 from ..judge.statistics import Summary, signed, summarize
@@ -18,6 +17,7 @@ from . import figures as drawing
 from . import wording
 from .blocks import Block, Command, Grid, Heading, Items, Picture, Text
 from .claim_section import comparison_blocks
+from .failures import failures
 
 NAME = "tagging"
 TITLE = "Fine-tuning a pretrained encoder"
@@ -29,7 +29,7 @@ def tagging_page(
     every: Sequence[Evidence], verdicts: Mapping[str, Sequence[Verdict]], notes: Mapping[str, str], draw: bool
 ) -> list[Block]:
     """`every` has one entry per corpus with records; notes have names such as "tagging/rates"."""
-    blocks: list[Block] = [Heading(1, TITLE), Text(wording.FINETUNING), *_failures(every, verdicts)]
+    blocks: list[Block] = [Heading(1, TITLE), Text(wording.FINETUNING), *failures(every, verdicts)]
     title = "F1 by learning rate"
     pictures = [finetuning.picture(one.table("rates"), one.task) for one in every]
     svg = drawing.draw_panels(pictures, f"{NAME}-rates", title, every[0].results) if draw else None
@@ -84,24 +84,6 @@ def settings(every: Sequence[Evidence]) -> str:
         f"{finetuning.PAIRWISE_RATE:g}, rate); offline has alpha 1. BiLSTM: Adam, batches of {alone.batch_size}, at "
         f"most {alone.max_epochs} epochs, the best parameters on validation. Nothing was tuned."
     )
-
-
-def _failures(every: Sequence[Evidence], verdicts: Mapping[str, Sequence[Verdict]]) -> list[Block]:
-    """The claims that do not hold everywhere, with the comparisons that say so."""
-    items, tested = [], 0
-    for one in every:
-        for verdict in verdicts[one.task]:
-            tested += bool(verdict.tested)
-            against = [check for check in verdict.tested if check.outcome != YES]
-            if against:
-                shown = "; ".join(
-                    f"{check.name}: {'**no**' if check.outcome == NO else UNDECIDED}, {check.effect}"
-                    for check in against
-                )
-                items.append(f"{corpus(one.task)}: {verdict.claim.text} {shown}.")
-    if items:
-        return [Heading(2, "What does not hold"), Items(tuple(items))]
-    return [Text("Every claim that was tested holds.")] if tested else []
 
 
 def _section(every: Sequence[Evidence], name: str, notes: Mapping[str, str]) -> list[Block]:
