@@ -60,6 +60,15 @@ class Fold:
 Block = Heading | Text | Items | Grid | Picture | Command | Fold
 
 
+def paragraphs(note: str) -> list[Block]:
+    """A note, as one block per paragraph.
+
+    >>> paragraphs("One\\nline.\\n\\nAnother.")
+    [Text(text='One line.'), Text(text='Another.')]
+    """
+    return [Text(" ".join(part.split())) for part in note.strip().split("\n\n") if part]
+
+
 def to_markdown(blocks: Iterable[Block], figures: str = "figures") -> str:
     """The blocks as Markdown; pictures are linked from the folder `figures`.
 

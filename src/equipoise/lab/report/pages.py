@@ -55,7 +55,7 @@ def documents(records: Iterable[Record], options: Options | None = None) -> dict
     run = {kept.recipe.task for kept in results.records}
     every = [Evidence(results, task, options.known, options.seeds, options.folds) for task in TASKS if task in run]
     verdicts = {evidence.task: judge_all(about(evidence.task), evidence) for evidence in every}
-    pages = {"summary": summary_page(every, verdicts, results)}
+    pages = {"summary": summary_page(every, verdicts, results, options.notes)}
     finetuned = []
     for evidence in every:
         if not named(evidence.task).settings.tuned:

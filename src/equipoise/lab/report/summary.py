@@ -1,6 +1,6 @@
 """The summary page: the main table of every task, the verdict on every claim, and how it was run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..judge.claims import about
 from ..judge.evidence import Evidence
@@ -11,7 +11,7 @@ from ..run.store import Record
 from ..schemes import SCHEMES
 from ..tasks import named
 from . import tagging_page, wording
-from .blocks import Block, Command, Fold, Grid, Heading, Items, Text
+from .blocks import Block, Command, Fold, Grid, Heading, Items, Text, paragraphs
 from .claim_section import claim_cell
 from .failures import failures
 from .table_sections import printed_text, results_grid
@@ -20,8 +20,13 @@ PROMISES = ("finetuning-rates", "finetuning-gain", "learned-harm", "learned-deca
 """The claims about learned scaling that decide whether it is the default of `ChainCRF`."""
 
 
-def summary_page(every: list[Evidence], verdicts: dict[str, list[Verdict]], results: Results) -> list[Block]:
-    """`every` has one entry per task with records, and `verdicts` the verdicts by task."""
+def summary_page(
+    every: list[Evidence], verdicts: dict[str, list[Verdict]], results: Results, notes: Mapping[str, str]
+) -> list[Block]:
+    """`every` has one entry per task with records, and `verdicts` the verdicts by task.
+
+    The note "summary/learned" belongs below what does not hold of learned scaling.
+    """
     blocks: list[Block] = [Heading(1, "Results"), Text(wording.INTRODUCTION)]
     if not every:
         return [*blocks, Text("There are no records yet: `equipoise reproduce` makes them.")]
@@ -30,7 +35,7 @@ def summary_page(every: list[Evidence], verdicts: dict[str, list[Verdict]], resu
     failed = failures(every, verdicts, PROMISES, "What does not hold of learned scaling")
     blocks += failed
     if any(isinstance(block, Items) for block in failed):
-        blocks.append(Text(wording.DEFAULT))
+        blocks += paragraphs(notes.get("summary/learned", ""))
     if paper:
         blocks.append(Text(wording.TABLES))
     for evidence in paper:

@@ -15,7 +15,7 @@ from ..plan.tables import Table
 from ..run.catalogue import names
 from . import figures as drawing
 from . import wording
-from .blocks import Block, Command, Grid, Heading, Items, Picture, Text
+from .blocks import Block, Command, Grid, Heading, Items, Picture, Text, paragraphs
 from .claim_section import comparison_blocks
 from .failures import failures
 
@@ -95,10 +95,9 @@ def _section(every: Sequence[Evidence], name: str, notes: Mapping[str, str]) -> 
     if not blocks:
         return []
     note = notes.get(f"{NAME}/{name}", "")
-    paragraphs: list[Block] = [Text(" ".join(part.split())) for part in note.strip().split("\n\n") if part]
     commands = "\n".join(f"equipoise reproduce {name} --task {one.task}" for one in every)
     title = every[0].table(name).title
-    return [Heading(2, f"{title} (`{name}`)"), *blocks, *paragraphs, Command(commands)]
+    return [Heading(2, f"{title} (`{name}`)"), *blocks, *paragraphs(note), Command(commands)]
 
 
 def _ratios(every: Sequence[Evidence]) -> list[Block]:

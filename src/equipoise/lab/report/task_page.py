@@ -13,7 +13,7 @@ from ..run.catalogue import names
 from ..tasks import named
 from . import figures as drawing
 from . import wording
-from .blocks import Block, Command, Heading, Items, Text
+from .blocks import Block, Command, Heading, Items, Text, paragraphs
 from .choice_section import choice_blocks
 from .claim_section import comparison_blocks
 from .figure_sections import figure_blocks
@@ -62,9 +62,8 @@ def _section(evidence: Evidence, notes: Mapping[str, str], what: Table | Figure,
     if not found:
         return []
     note = notes.get(f"{evidence.task}/{what.name}", "")
-    paragraphs: list[Block] = [Text(" ".join(part.split())) for part in note.strip().split("\n\n") if part]
     command = Command(f"equipoise reproduce {what.name} --task {evidence.task}")
-    return [Heading(2, f"{what.title} (`{what.name}`)"), *found, *paragraphs, command]
+    return [Heading(2, f"{what.title} (`{what.name}`)"), *found, *paragraphs(note), command]
 
 
 def _missing(evidence: Evidence) -> Block:

@@ -7,12 +7,6 @@ INTRODUCTION = (
     "scaling the parts repairs it. We ran its experiments again."
 )
 
-DEFAULT = (
-    "For these reasons `ChainCRF` has no scaling by default, and learned scaling is an argument: "
-    "`ChainCRF(num_labels, scaling=scaling.Learned())`. No scheme of this page stays within 0.3 points over a factor "
-    "of 100 in the learning rate: at small rates the net itself learns too little before training stops."
-)
-
 TABLES = (
     "Test results as mean ± standard deviation over seeds; below, in small type, the paper's number. Columns are "
     "training schemes, rows are objectives."
