@@ -23,7 +23,7 @@ from equipoise import chain, objectives
 from equipoise.chain import backends, exponential
 from equipoise.chain.cpu.library import library
 
-BATCH = 256
+BATCH = 1024
 INTEGERS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32}
 INTEGERS[torch.float64] = torch.int64
 MANTISSA = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
@@ -146,7 +146,7 @@ def answers(p: Problem) -> Answers:
 
 
 def _beyond(p: Problem) -> Tensor:
-    return torch.arange(p.unary.shape[1]) >= p.lengths[:, None]
+    return torch.arange(p.unary.shape[1], device=p.lengths.device) >= p.lengths[:, None]
 
 
 def compare(p: Problem, got: Answers, want: Answers, backend: str, units: int = 16) -> int:

@@ -5,9 +5,12 @@ the engine of the workers, "local" or "ray".
 """
 
 import errno
+import os
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from faults.recipes import recipes
@@ -18,6 +21,9 @@ from equipoise.lab.run import runner
 from equipoise.lab.run.local import Local
 from equipoise.lab.run.ray import Cluster
 from equipoise.lab.run.store import Record, Store, StoreError
+
+RAY_SECONDS = 300
+"""Limit of every step of Ray's start. Its own limits are too short for a busy machine."""
 
 
 def register() -> None:
@@ -44,8 +50,12 @@ class SmallStore(Store):
 
 def on_ray(workers: int) -> Cluster:
     """Ray on this machine, whose workers know the task."""
+    limits = "gcs_server_port_wait_time_s", "raylet_start_wait_time_s", "worker_register_timeout_seconds"
+    os.environ |= {f"RAY_{name}": str(RAY_SECONDS) for name in limits}
     import ray
+    from ray._private import services
 
+    services.get_node = _patient(services.get_node)  # no option exists for the limit of 30 s in its caller
     hook = {"worker_process_setup_hook": "faults.sweep.register"}
     ray.init(
         num_cpus=workers,
@@ -56,6 +66,22 @@ def on_ray(workers: int) -> Cluster:
         runtime_env=hook,
     )
     return Cluster(workers=workers)
+
+
+def _patient(get_node: Callable[[str, str], dict[str, Any]]) -> Callable[[str, str], dict[str, Any]]:
+    """The same function, which waits until Ray's node is known."""
+
+    def wait(address: str, node: str) -> dict[str, Any]:
+        end = time.monotonic() + RAY_SECONDS
+        while True:
+            try:
+                return get_node(address, node)
+            except RuntimeError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+    return wait
 
 
 def sweep(store: Path, runs: int, epochs: int, first: int, workers: int, room: int, engine: str) -> int:
