@@ -1,12 +1,13 @@
-"""The same properties on the GPU: random small chains and Gaussian CRFs by the Triton kernels, against the truth.
+"""The same properties on the GPU: small random chains, Gaussian CRFs and learned scaling by kernels, against the truth.
 
-    python tests/faults/gpu.py --rounds 8      needs torch with CUDA and Triton
+    python tests/faults/gpu.py --rounds 8 --seconds 60      needs torch with CUDA and Triton
 
 `benchmarks/sanitize_gpu.sh` runs it alone and under compute-sanitizer.
 """
 
 import argparse
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from faults.chains import VIEWS, Answers, answers, compare, draw, truth  # noqa:
 
 from equipoise import ChainCRF, chain, gaussian  # noqa: E402
 from equipoise.chain import backends  # noqa: E402
+from equipoise.scaling import Learned  # noqa: E402
 
 BATCH, UNITS = 8, 64
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,6 +67,37 @@ def gaussians(seed: int) -> Counter[str]:
     return Counter(problems=2, answers=8)
 
 
+def scaling(seed: int) -> Counter[str]:
+    """Steps of training with learned scaling: losses, gradients and state are those of float64 on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+    batch, length, m = (
+        int(torch.randint(low, high, (), generator=generator)) for low, high in ((1, 9), (1, 40), (2, 9))
+    )
+    scores = [scale * torch.randn(batch, length, m, generator=generator) for scale in (1.0, 0.1, 10.0)]
+    labels = torch.randint(m, (batch, length), generator=generator)
+    mask = torch.arange(length) < torch.randint(1, length + 1, (batch, 1), generator=generator)
+    results: list[Answers] = []
+    for device, dtype in (("cpu", torch.float64), (DEVICE, torch.float32)):
+        crf = ChainCRF(m, Learned(), generator=torch.Generator().manual_seed(seed)).to(device, dtype)
+        found: Answers = {}
+        for step, unary in enumerate(scores):
+            u = unary.to(device, dtype).requires_grad_()
+            inputs = {"unary": u, **dict(crf.named_parameters())}
+            loss = crf.loss(u, labels.to(device), mask.to(device))
+            gradients = torch.autograd.grad(loss, list(inputs.values()))
+            found |= {
+                f"loss {step}": loss.detach(),
+                **dict(zip((f"{x} {step}" for x in inputs), gradients, strict=True)),
+            }
+            for parameter, gradient in zip(crf.parameters(), gradients[1:], strict=True):
+                parameter.data -= 0.01 * gradient
+        results.append(found | {name: buffer.clone() for name, buffer in crf.named_buffers()})
+    for name, want in results[0].items():
+        error = (results[1][name].cpu().double() - want.double()).norm() / want.double().norm().clamp_min(1e-3)
+        assert float(error) < 1e-3, f"{name} of learned scaling is off by {float(error)}, seed {seed}"
+    return Counter(problems=len(scores) * batch, answers=len(results[0]))
+
+
 def invalid_values() -> Counter[str]:
     """With validate=True, lengths, labels and scores out of range raise on the GPU too."""
     crf = ChainCRF(3, validate=True).to(DEVICE)
@@ -97,14 +130,19 @@ def _raises(function) -> None:  # type: ignore[no-untyped-def]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=600.0, help="time after which no part is started")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     options = parser.parse_args()
     if "gpu" not in backends.BACKENDS:
         sys.exit("needs CUDA and Triton")
+    end = time.monotonic() + options.seconds
     counts, failures = invalid_values(), 0
     for seed in range(options.seed, options.seed + options.rounds):
-        for part in (chains, views, gaussians):
+        for part in (chains, views, gaussians, scaling):
+            if time.monotonic() > end:
+                continue
             try:
+                counts[part.__name__] += 1
                 counts += part(seed)
             except AssertionError as error:
                 failures += 1

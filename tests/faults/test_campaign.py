@@ -41,7 +41,7 @@ def test_kills(part: str) -> None:
 
 def test_the_campaign_on_the_gpu() -> None:
     """Without a GPU, its questions and its truth agree on the CPU."""
-    for part in (gpu.chains, gpu.views, gpu.gaussians):
+    for part in (gpu.chains, gpu.views, gpu.gaussians, gpu.scaling):
         assert part(0)["problems"] > 0
     gpu.invalid_values()
 
