@@ -4,7 +4,7 @@
 #     benchmarks/sanitize_gpu.sh OUT            writes OUT/sanitize-gpu.txt
 #
 # Needs torch with CUDA, numpy and Triton. Parts whose program is not installed (pytest, hypothesis, compute-sanitizer)
-# are omitted, and the output says so. Every part has a time limit; all take less than 3 minutes.
+# are omitted, and the output says so. Every part has a time limit; all together take at most 5 minutes.
 set -u
 out=${1:?the folder for the results is missing}
 mkdir -p "$out"
@@ -33,7 +33,7 @@ part() { # name, seconds, command
 run_all() {
     # Also fills the cache of compiled kernels, so that the sanitizer need not wait for the compiler.
     part "properties: values, gradients, NaN payloads, lazy views, values out of range" 80 \
-        python3 tests/faults/gpu.py --rounds 6
+        python3 tests/faults/gpu.py --rounds 6 --seconds 50
     sanitizer=$(find_sanitizer | head -n 1)
     if [ -z "$sanitizer" ]; then
         echo "== compute-sanitizer is not installed: memcheck and racecheck are omitted"
@@ -42,12 +42,14 @@ run_all() {
         # Without torch's cache every array is an allocation of its own, whose limits memcheck knows.
         for tool in memcheck racecheck; do
             part "$tool" 40 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$sanitizer" --tool "$tool" --error-exitcode 9 \
-                --target-processes application-only python3 tests/faults/gpu.py --rounds 2
+                --target-processes application-only python3 tests/faults/gpu.py --rounds 2 --seconds 20
         done
     fi
     if python3 -c 'import pytest, hypothesis' 2>/dev/null; then
         part "tests of invalid scores and views" 60 python3 -m pytest -q -x -p no:cacheprovider -m 'gpu or not slow' \
             tests/chain/test_views.py tests/chain/test_invalid.py -k "gpu and not chunks and not beyond"
+        part "tests of learned scaling" 60 python3 -m pytest -q -x -p no:cacheprovider -m gpu \
+            tests/scaling/test_learned_gpu.py
     else
         echo "== pytest or hypothesis is not installed: their tests are omitted"
     fi

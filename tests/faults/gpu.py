@@ -70,9 +70,8 @@ def gaussians(seed: int) -> Counter[str]:
 def scaling(seed: int) -> Counter[str]:
     """Steps of training with learned scaling: losses, gradients and state are those of float64 on the CPU."""
     generator = torch.Generator().manual_seed(seed)
-    batch, length, m = (
-        int(torch.randint(low, high, (), generator=generator)) for low, high in ((1, 9), (1, 40), (2, 9))
-    )
+    batch, length, m = (int(torch.randint(1, most, (), generator=generator)) for most in (9, 40, 9))
+    m += 1
     scores = [scale * torch.randn(batch, length, m, generator=generator) for scale in (1.0, 0.1, 10.0)]
     labels = torch.randint(m, (batch, length), generator=generator)
     mask = torch.arange(length) < torch.randint(1, length + 1, (batch, 1), generator=generator)

@@ -46,6 +46,14 @@ def test_the_campaign_on_the_gpu() -> None:
     gpu.invalid_values()
 
 
+def test_questions_are_asked_on_the_device_of_the_scores() -> None:
+    """A tensor that is made without a device is on the default device, which is another one here: that is an error."""
+    for seed in range(8):
+        problem = chains.draw(seed, 8)
+        with torch.device("meta"):
+            assert {x.device.type for x in chains.answers(problem).values()} == {"cpu"}
+
+
 def test_every_part_exists() -> None:
     for part, module in soak.PARTS.items():
         assert callable(getattr(__import__(f"faults.{module}", fromlist=[part]), part))
