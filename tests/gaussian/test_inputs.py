@@ -10,7 +10,7 @@ from gaussian import triton_backend
 from torch import Tensor
 
 from equipoise import gaussian
-from equipoise.gaussian import passes
+from equipoise.gaussian import passes, systems
 from equipoise.gaussian.cpu import backend as cpu
 from equipoise.gaussian.cpu.library import library
 
@@ -134,3 +134,24 @@ def test_the_error_is_at_most_the_condition_number_times_the_rounding_error(name
         want = gaussian.solve(unary.double(), embeddings.double(), ridge)
         got, _, _ = backend.solve(unary.to(device), embeddings.to(device), torch.tensor([ridge], device=device))
         assert relative(got.cpu(), want) < 5e-7 * condition
+
+
+@pytest.mark.parametrize("name", ["torch", "gpu"])
+def test_a_product_whose_triangles_differ_in_the_last_digit(name: str) -> None:
+    """ridge I - G with the condition number 1e5 is inverted as if G were symmetric."""
+    if name == "gpu" and triton_backend.gpu is None:
+        pytest.skip("needs Triton")
+    generator = torch.Generator().manual_seed(0)
+    device = triton_backend.DEVICE if name == "gpu" else "cpu"
+    for _ in range(10):
+        q = torch.linalg.qr(torch.randn(5, 5, generator=generator, dtype=torch.float64)).Q
+        values = torch.tensor([18.0, 22.0, 37.0, 48.0, 66.0], dtype=torch.float64)
+        g = ((q * values) @ q.mT).float().tril()
+        g = g + g.tril(-1).mT
+        values, q = torch.linalg.eigh(g.double())
+        ridge = (values[1] - 5e-4).float()
+        want = (q / (ridge.double() - values)) @ q.mT
+        above = torch.nextafter(g, torch.full_like(g, torch.inf)).triu(1) + g.tril()
+        given = above[None].to(device), ridge[None].to(device), 2
+        got = systems.invert(*given) if name == "torch" else triton_backend.gpu.invert(given[0][:, None], *given[1:])
+        assert relative(got[0, 0].cpu(), want) < 1e-5

@@ -10,14 +10,16 @@ from torch import Tensor
 
 
 def invert(gram: Tensor, ridge: Tensor, labels: int) -> Tensor:
-    """(ridge I - G)^-1 and (ridge I + (M-1) G)^-1, (B, 2, D, D), float64.
+    """(ridge I - G)^-1 and (ridge I + (M-1) G)^-1, (B, 2, D, D), float64, from the lower triangle of G.
 
     The first matrix may be indefinite, as in the paper, and Cholesky needs a definite one. So the square is factorised:
     x^-1 = (x x)^-1 x. In float64 this is accurate enough for float32 results; for float64 results, steps of Newton's
     method restore the lost digits. Eigenvectors take several times longer, and torch has no batched LDL^T on a GPU. The
-    inverse of a matrix that is singular up to rounding is NaN.
+    inverse of a matrix that is singular up to rounding is NaN. The two triangles of a product A^T A may differ in the
+    last digit, and the square would multiply this difference by the square of the condition number.
     """
     g, r = gram.double(), ridge.double()[:, None, None]
+    g = g.tril() + g.tril(-1).mT
     eye = torch.eye(g.shape[-1], dtype=g.dtype, device=g.device)
     x = torch.stack([r * eye - g, r * eye + (labels - 1) * g], 1)
     half = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(x @ x).L, eye, upper=False)

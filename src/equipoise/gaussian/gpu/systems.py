@@ -14,14 +14,14 @@ import triton.language as tl
 
 @triton.jit
 def invert_kernel(square, ridge, inverses, parts, M: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):
-    """(ridge I - G)^-1 and (ridge I + (M-1) G)^-1 of each image, one program per matrix."""
+    """(ridge I - G)^-1 and (ridge I + (M-1) G)^-1 of each image, from the lower triangle of G; a program per matrix."""
     which, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
     dim = tl.arange(0, DP)
     i, j = dim[:, None], dim[None, :]
-    inside = (i < D) & (j < D)
+    inside, lower = (i < D) & (j < D), tl.maximum(i, j) * D + tl.minimum(i, j)
     gram = tl.zeros((DP, DP), tl.float64)
     for part in range(parts):
-        gram += tl.load(square + (image * parts + part) * D * D + i * D + j, mask=inside, other=0.0).to(tl.float64)
+        gram += tl.load(square + (image * parts + part) * D * D + lower, mask=inside, other=0.0).to(tl.float64)
     x = tl.where(i == j, tl.load(ridge + image).to(tl.float64), 0.0) + tl.where(which == 0, -1.0, M - 1.0) * gram
     y = tl.dot(x, x, out_dtype=tl.float64)
     for k in range(D):
