@@ -32,7 +32,7 @@ def counts(known: dict) -> str:
         f"The campaign ran for {known['minutes']:.0f} minutes on a busy machine ({known['machine']}): "
         f"{total['kills']:,} kills, {total['problems']:,} numeric problems with {total['answers']:,} answers, "
         f"{total['files']:,} hostile files and {total['downloads']:,} faulty downloads. Failures: "
-        f"{len(known['failures'])}; failures that were repaired before the end: {len(known['repaired'])}."
+        f"{len(known['failures'])}; failures that were repaired: {len(known['repaired'])}."
     )
     lines = [
         *textwrap.wrap(sentences, 120),
@@ -43,6 +43,9 @@ def counts(known: dict) -> str:
     for part, one in known["parts"].items():
         shown = ", ".join(f"{count:,} {name}" for name, count in one["counts"].items())
         lines.append(f"| `{part}` | {WHAT[part]} | {one['rounds']:,} | {shown} |")
+    lines += ["", "| part, seed | failure | repaired by commit | the same seed again |", "| --- | --- | --- | --- |"]
+    for one in known["repaired"]:
+        lines.append(f"| `{one['part']}`, {one['seed']} | {one['error']} | {one['commit']} | {one['again']} |")
     return "\n".join(lines) + "\n"
 
 
