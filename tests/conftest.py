@@ -1,7 +1,7 @@
 """Settings for all tests: examples are drawn from a fixed seed, and a slow shared machine is no failure."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -14,6 +14,20 @@ else:
     hypothesis.settings.register_profile("default", deadline=None, max_examples=40, derandomize=True)
     hypothesis.settings.load_profile("default")
 torch.set_num_threads(1)  # tests run in two processes
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    """Tasks that a test registers, and how often it writes checkpoints, are forgotten after it."""
+    from equipoise.lab import tasks
+    from equipoise.lab.run import runner
+
+    known, seconds = dict(tasks.TASKS), runner.CHECKPOINT_SECONDS
+    yield
+    runner.CHECKPOINT_SECONDS = seconds
+    if known != tasks.TASKS:
+        tasks.TASKS.clear()
+        tasks.TASKS.update(known)
 
 
 @pytest.fixture

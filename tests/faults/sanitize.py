@@ -148,8 +148,9 @@ def main() -> int:
     print(f"{', '.join(f'{count:,} {name}' for name, count in counts.items())}, 0 reports")
     if options.overflow:
         sys.stdout.flush()
-        weight, x = torch.full((1,), 0.5), torch.zeros(1000)
-        chain_library(torch.float32).scale(weight.data_ptr(), 1, x.data_ptr(), x.numel() + 1)
+        weight, x, y = torch.full((1,), 0.5), torch.zeros(1000), torch.zeros(10)
+        given = x.data_ptr(), x.numel() + 1, y.data_ptr(), y.numel()
+        chain_library(torch.float32).scale(weight.data_ptr(), 1, *given)
     return 0
 
 
