@@ -126,17 +126,23 @@ def _require_memory(memory: float, device: torch.device) -> None:
 
 
 def _if_memory_suffices(calls: dict[str, Call], s: Scores) -> dict[str, Call]:
-    """Calls whose gradients need about three (B, M, M) arrays per position. They raise if memory is too small."""
+    """Calls with gradients. Each raises if its (B, M, M) arrays, some per position, do not fit into memory."""
+    size = s.labels.numel() * s.unary.shape[-1] ** 2 * s.unary.itemsize
+    return {name: _guarded(call, (7 if name == "marginal" else 3) * size, s) for name, call in calls.items()}
+
+
+def _guarded(call: Call, memory: float, s: Scores) -> Call:
+    """The call, or one that raises MemoryError. A gradient through a gradient needs about 6.3 arrays, others 2.1."""
     try:
-        _require_memory(3 * s.labels.numel() * s.unary.shape[-1] ** 2 * s.unary.itemsize, s.unary.device)
+        _require_memory(memory, s.unary.device)
     except MemoryError as failure:
         reason = str(failure)
 
         def fail() -> None:
             raise MemoryError(reason)
 
-        return dict.fromkeys(calls, fail)
-    return calls
+        return fail
+    return call
 
 
 def torchcrf_package(s: Scores) -> dict[str, Call]:

@@ -1,0 +1,21 @@
+"""A peer that would need more memory than there is raises an error, before the system kills the process."""
+
+import pytest
+
+from equipoise.lab.bench import chain, peers
+
+
+def test_a_gradient_through_a_gradient_needs_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchcrf", reason="needs pytorch-crf")
+    size = 2 * 3 * 4**2 * 4  # bytes of one (B, M, M) array per position
+    for arrays, fit in ((8, {"likelihood", "marginals", "marginal"}), (4, {"likelihood", "marginals"}), (2, set())):
+        free = {"SC_AVPHYS_PAGES": arrays * size, "SC_PAGE_SIZE": 1}
+        monkeypatch.setattr(peers.os, "sysconf", free.get)
+        calls = peers.pytorch_crf(chain.scores(chain.Size(2, 3, 4, False), "cpu"))
+        for name in ("likelihood", "marginals", "marginal"):
+            if name in fit:
+                calls[name]()
+            else:
+                with pytest.raises(MemoryError, match="needs about"):
+                    calls[name]()
+        calls["decode"]()
