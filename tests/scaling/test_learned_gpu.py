@@ -15,6 +15,7 @@ from torch import Tensor
 
 from equipoise import ChainCRF, constraints
 from equipoise.scaling import Learned, learned
+from equipoise.scaling.method import Unscaled
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LABELS = ("O", "B-X", "I-X")
@@ -186,13 +187,24 @@ def test_a_tensor_that_was_saved_before_the_state_moved_is_noticed() -> None:
         saved.backward()
 
 
-def test_without_a_gpu_or_in_double_precision_torch_computes() -> None:
-    crf = layer()
+def test_where_torch_computes() -> None:
+    """Without a GPU, in double precision, and for a method that may have changed a formula."""
     assert not learned.has_kernels(torch.zeros(1))
-    row = crf.pairwise.reshape(1, -1)
-    wide = torch.zeros(1, 2, 3, dtype=torch.float64, device=DEVICE)
+    lengths, row = torch.tensor([2], device=DEVICE), layer().pairwise.reshape(1, -1)
+
+    def used(method: Learned, dtype: torch.dtype) -> bool:
+        unary = torch.zeros(1, 2, 3, dtype=dtype, device=DEVICE)
+        return method.to(DEVICE).in_one_pass(Unscaled(unary, row, row, lengths, None), None) is not None
+
+    class Changed(Learned):
+        pass
+
     with patch.object(learned, "has_kernels", lambda x: True), torch.no_grad():
-        assert crf.scaling.in_one_pass(wide, row, row, torch.tensor([2], device=DEVICE), None, None) is None
+        assert used(Learned(), torch.float32)
+        assert not used(Learned(), torch.float64)
+        assert not used(Changed(), torch.float32)
+        with torch.enable_grad():
+            assert not used(Learned(), torch.float32)
 
 
 COMPILE = """

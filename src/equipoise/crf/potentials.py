@@ -18,7 +18,7 @@ from ..energies import ChainEnergy, factors, scaled
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Scaling
-from ..scaling.method import empty_like
+from ..scaling.method import Unscaled, empty_like
 from ..scaling.norms import checked
 from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
@@ -169,7 +169,8 @@ class ChainPotentials(nn.Module):
         def in_torch(unary: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
             return self._scaled(unary, row, self._counted(row), kept, learning=True)[:2]
 
-        found = method.in_one_pass(unary, row, counted, kept.lengths, kept.empty, in_torch if learning else None)
+        given = Unscaled(unary, row, counted, kept.lengths, kept.empty)
+        found = method.in_one_pass(given, in_torch if learning else None)
         return self._scaled(unary, row, counted, kept, learning=learning) if found is None else Parts(*found, None)
 
     def _scaled(self, unary: Tensor, row: Tensor, counted: Tensor, kept: Kept, *, learning: bool) -> Parts:

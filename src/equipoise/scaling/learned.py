@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ..native.values import eager
 from .broadcasting import divide
-from .method import InTorch, Scaling, positive
+from .method import InTorch, Scaling, Unscaled, positive
 from .norms import Norms
 from .pace import Paced, moved, pace
 
@@ -178,24 +178,16 @@ class Learned(Scaling):
         stored = (self.size, found.size), (self.examples, found.examples)
         return found._replace(log_scales=pace(norms(), Paced(self.log_scales, self.squares, self.steps), stored))
 
-    def in_one_pass(
-        self,
-        unary: Tensor,
-        row: Tensor,
-        counted: Tensor,
-        lengths: Tensor,
-        empty: Tensor | None,
-        in_torch: InTorch | None,
-    ) -> tuple[Tensor, Tensor] | None:
-        if not has_kernels(unary) or (in_torch is None and torch.is_grad_enabled()):
+    def in_one_pass(self, given: Unscaled, in_torch: InTorch | None) -> tuple[Tensor, Tensor] | None:
+        exact = in_torch is None and torch.is_grad_enabled()  # kernels have the gradients of training only
+        if type(self) is not Learned or exact or not has_kernels(given.unary):
             return None
         from .gpu import learned as gpu
 
-        if not gpu.fits(unary, row, self.size):
+        if not gpu.fits(given, self.size):
             return None
-        paced = Paced(self.log_scales, self.squares, self.steps)
-        given = gpu.Given(counted, lengths, empty, self.size, self.examples, paced, HORIZON)
-        return gpu.scale(unary, row, given) if in_torch is None else gpu.learn(unary, row, given, in_torch)
+        held = gpu.Held(self.size, self.examples, Paced(self.log_scales, self.squares, self.steps), HORIZON)
+        return gpu.scale(given, held) if in_torch is None else gpu.learn(given, held, in_torch)
 
     @staticmethod
     def moved(state: State, gradients: dict[str, Tensor]) -> State:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...native.triton_start import start
 from ...native.values import has_values, resolved
-from ..method import InTorch
+from ..method import InTorch, Unscaled
 from ..pace import SLOWER_AFTER, SMOOTHING, STEP, Paced
 from . import kernels
 
@@ -17,21 +17,18 @@ MAX_SCORES, MAX_ENTRIES = 2**17, 2**16
 """Of an example, and of W: one program measures each, so larger ones are left to torch."""
 
 
-class Given(NamedTuple):
-    """What the sizes are measured on, and the state of the method."""
+class Held(NamedTuple):
+    """The state of the method."""
 
-    counted: Tensor  # (1, K): W, with -inf where an entry does not count
-    lengths: Tensor  # (*batch,)
-    empty: Tensor | None  # (*batch,): examples that do not count
     size: Tensor  # (): s
     examples: Tensor  # (): how many examples s covers
     paced: Paced  # u and w
     horizon: float
 
 
-def fits(unary: Tensor, row: Tensor, state: Tensor) -> bool:
-    """Whether the kernels support these scores, (*batch, L, M) and (1, K)."""
-    narrow = torch.float32, torch.bfloat16, torch.float16
+def fits(given: Unscaled, state: Tensor) -> bool:
+    """Whether the kernels support these scores and this state."""
+    unary, row, narrow = given.unary, given.row, (torch.float32, torch.bfloat16, torch.float16)
     return (
         unary.dtype in narrow
         and row.dtype in narrow
@@ -43,18 +40,18 @@ def fits(unary: Tensor, row: Tensor, state: Tensor) -> bool:
     )
 
 
-def scale(unary: Tensor, row: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+def scale(given: Unscaled, held: Held) -> tuple[Tensor, Tensor]:
     """a U and b W with the factors of the state, without gradients."""
-    found = _forward(unary, row, given, learn=False)
+    found = _forward(given, held, learn=False)
     return found.unary, found.row
 
 
-def learn(unary: Tensor, row: Tensor, given: Given, in_torch: InTorch) -> tuple[Tensor, Tensor]:
+def learn(given: Unscaled, held: Held, in_torch: InTorch) -> tuple[Tensor, Tensor]:
     """a U and b W in a training step, whose backward pass moves the state.
 
     `in_torch` does the same by operators. It is used if the backward pass itself must be differentiable.
     """
-    found: tuple[Tensor, Tensor] = _Learn.apply(unary, row, given, in_torch)
+    found: tuple[Tensor, Tensor] = _Learn.apply(given.unary, given.row, given, held, in_torch)
     return found
 
 
@@ -66,8 +63,8 @@ class Scaled(NamedTuple):
     found: Tensor  # (6,): see `kernels`
 
 
-def _forward(unary: Tensor, row: Tensor, given: Given, *, learn: bool) -> Scaled:
-    unary, row, counted = _readable(unary), _readable(row), _readable(given.counted)
+def _forward(given: Unscaled, held: Held, *, learn: bool) -> Scaled:
+    unary, row, counted = map(_readable, given[:3])
     length, labels = unary.shape[-2:]
     scores, entries = unary.numel(), row.numel()
     examples = scores // (length * labels) if learn else 0  # a prediction measures W only
@@ -78,26 +75,28 @@ def _forward(unary: Tensor, row: Tensor, given: Given, *, learn: bool) -> Scaled
     start(kernels.sizes_kernel, examples + 1, WARPS, measured, (BLOCK,), dtypes)
     scaled = Scaled(torch.empty_like(unary), torch.empty_like(row), sizes, counts, found)
     blocks = _blocks(scores)
-    state = given.paced.value, given.size, given.examples
+    state = held.paced.value, held.size, held.examples
     results = scaled.unary, scaled.row, found
     arguments = unary, row, sizes, _bytes(given.empty), *state, *results, examples, scores, entries, blocks
-    start(kernels.scale_kernel, blocks + _blocks(entries), WARPS, arguments, (given.horizon, learn, BLOCK), dtypes)
+    start(kernels.scale_kernel, blocks + _blocks(entries), WARPS, arguments, (held.horizon, learn, BLOCK), dtypes)
     return scaled
 
 
 class _Learn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, unary: Tensor, row: Tensor, given: Given, in_torch: InTorch) -> tuple[Tensor, Tensor]:
-        scaled = _forward(unary, row, given, learn=True)
-        ctx.save_for_backward(unary, row, given.counted, given.lengths, given.empty, *scaled[2:])
-        ctx.given, ctx.in_torch = given, in_torch
+    def forward(
+        ctx: Any, unary: Tensor, row: Tensor, given: Unscaled, held: Held, in_torch: InTorch
+    ) -> tuple[Tensor, Tensor]:
+        scaled = _forward(given, held, learn=True)
+        ctx.save_for_backward(unary, row, *given[2:], *scaled[2:])
+        ctx.held, ctx.in_torch = held, in_torch
         return scaled.unary, scaled.row
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         unary, row, counted, lengths, empty, sizes, counts, found = ctx.saved_tensors
         if torch.is_grad_enabled() or not all(map(has_values, gradients)):
-            return *_again(ctx, (unary, row), gradients), None, None
+            return *_again(ctx, (unary, row), gradients), None, None, None
         unary, row, counted, to_scaled, to_scaled_row = map(_readable, (unary, row, counted, *gradients))
         length, labels = unary.shape[-2:]
         scores, entries = unary.numel(), row.numel()
@@ -106,7 +105,7 @@ class _Learn(torch.autograd.Function):
         products = unary, row, to_scaled, to_scaled_row, found, parts, scores, entries, PROGRAMS
         start(kernels.products_kernel, 2 * PROGRAMS, WARPS, products, (BLOCK,), dtypes)
         to_unary, to_row = torch.empty_like(unary), torch.empty_like(row)
-        state = *ctx.given.paced, ctx.given.size, ctx.given.examples
+        state = *ctx.held.paced, ctx.held.size, ctx.held.examples
         blocks = _blocks(scores)
         measured = unary, row, counted, lengths.contiguous(), _bytes(empty), sizes, counts
         results = to_scaled, to_scaled_row, found, parts, to_unary, to_row
@@ -114,7 +113,7 @@ class _Learn(torch.autograd.Function):
         constants = STEP, SLOWER_AFTER, SMOOTHING, PROGRAMS, BLOCK
         start(kernels.gradients_kernel, blocks + _blocks(entries), WARPS, arguments, constants, dtypes)
         torch.autograd.graph.increment_version(state)
-        return to_unary, to_row, None, None
+        return to_unary, to_row, None, None, None
 
 
 def _again(ctx: Any, inputs: tuple[Tensor, Tensor], gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
