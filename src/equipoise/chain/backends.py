@@ -5,7 +5,6 @@ backend has its own format for alpha and beta, so a backward pass uses the backe
 its name.
 """
 
-import importlib.util
 from typing import Protocol
 
 import torch
@@ -75,7 +74,7 @@ class Kernels(Backend, Protocol):
 
 BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "cpu": cpu}
 KERNELS: dict[str, Kernels] = {"cpu": cpu}
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if torch.cuda.is_available() and values.TRITON:
     from .gpu import backend as gpu
     from .gpu import meanfield as gpu_meanfield
 

@@ -1,7 +1,6 @@
 """Chooses a backend: `passes` in plain torch, the specification, or C or Triton code that must equal it."""
 
 import functools
-import importlib.util
 import inspect
 from collections.abc import Callable
 from types import ModuleType
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..native.values import transforming
+from ..native.values import TRITON, transforming
 from . import passes
 from .cpu import backend as cpu
 
@@ -21,7 +20,7 @@ def best(*tensors: Tensor) -> ModuleType:
         return passes
     if tensors[0].is_cpu:
         return cpu if cpu.serves(*tensors) else passes
-    if not tensors[0].is_cuda or importlib.util.find_spec("triton") is None:
+    if not tensors[0].is_cuda or not TRITON:
         return passes
     from .gpu import backend as gpu
 

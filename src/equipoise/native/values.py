@@ -3,6 +3,7 @@
 Every use of torch's private interface `torch._C` is in this file.
 """
 
+import importlib.util
 from collections.abc import Callable
 
 import torch
@@ -13,6 +14,9 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 """The number of the current CUDA device, without the cost of torch.cuda."""
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
 """The handle of the current stream of a CUDA device."""
+
+TRITON = importlib.util.find_spec("triton") is not None
+"""Whether Triton is installed, in which the kernels for a GPU are written."""
 
 
 def readable(*tensors: Tensor) -> bool:

@@ -18,8 +18,6 @@ size would make the gradient so large that clipping would act on it alone and SG
 `docs/explanations/balance.md` explains each, with measurements.
 """
 
-import functools
-import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..native.values import eager
+from ..native.values import TRITON, eager
 from .broadcasting import divide
 from .method import InTorch, Scaling, Unscaled, positive
 from .norms import Norms
@@ -101,14 +99,9 @@ def gradient_factors(state: State, norms: Norms, weights: Tensor | None = None) 
     return torch.where(u > 0, u, 1).clamp(max=1), torch.where(w > 0, w, 1).clamp(max=1)
 
 
-@functools.cache
-def has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
 def has_kernels(x: Tensor) -> bool:
     """Whether kernels can compute on x: on a GPU, in eager mode."""
-    return x.is_cuda and has_triton() and eager()
+    return x.is_cuda and TRITON and eager()
 
 
 class Learned(Scaling):
