@@ -1,6 +1,7 @@
 """The Triton backend beyond the contract: shapes, launches, operators, autograd. Interpreted if there is no GPU."""
 
 import importlib
+import math
 from typing import Any
 
 import pytest
@@ -10,14 +11,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from equipoise import ChainCRF, chain, objectives
-from equipoise.chain import backends
+from equipoise.chain import backends, reference
 from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
 
 pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
-gpu, scan, launch, start = (
+gpu, scan, wide, launch, start = (
     importlib.import_module(f"equipoise.{name}")
-    for name in ("chain.gpu.backend", "chain.gpu.scan", "chain.gpu.launch", "native.triton_start")
+    for name in ("chain.gpu.backend", "chain.gpu.scan", "chain.gpu.wide", "chain.gpu.launch", "native.triton_start")
 )
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,6 +66,7 @@ def in_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Positions one after the other, and chunks of them in parallel."""
     in_chunks = request.param == "in chunks"
     monkeypatch.setattr(scan, "worthwhile", lambda unary: in_chunks and unary.shape[-2] > 1)
+    monkeypatch.setattr(scan, "chunk_length", lambda length, m: math.isqrt(length))
 
 
 @pytest.mark.usefixtures("in_time")
@@ -103,6 +105,35 @@ def test_contract_with_several_programs_per_sequence(own: Any, monkeypatch: pyte
     check(make((3,), 9, 3, own))
 
 
+@pytest.fixture
+def tiny_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels for many labels, in the interpreter in tiles smaller than the matrix, which a GPU cannot multiply."""
+    monkeypatch.setattr(wide, "MIN_LABELS", 1)
+    for name in ("ROWS", "COLUMNS", "DEPTH", "TILE", "POSITIONS") if DEVICE == "cpu" else ():
+        monkeypatch.setattr(wide, name, 2)
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+@pytest.mark.parametrize(
+    ("batch", "length", "m", "own", "scale", "forbidden"),
+    [
+        ((3,), 3, 3, (), 1.0, 0.0),
+        ((2,), 2, 3, "edge", 1.0, 0.0),
+        ((2, 2), 2, 2, (1, 2), 1.0, 0.0),
+        ((2, 2, 2), 2, 1, (2, 1, 2), 1.0, 0.0),  # pairwise varies in batch dimensions that are not adjacent
+        ((0,), 4, 3, (), 1.0, 0.0),
+        ((), 1, 3, (), 1.0, 0.0),
+        ((2,), 1, 3, "edge", 1.0, 0.0),
+        ((2,), 3, 2, (), 1e4, 0.4),
+        ((2,), 2, 3, "edge", 10.0, 0.4),
+    ],
+)
+def test_contract_with_many_labels(
+    batch: tuple[int, ...], length: int, m: int, own: Any, scale: float, forbidden: float
+) -> None:
+    check(make(batch, length, m, own, scale=scale, forbidden=forbidden), scale)
+
+
 def test_an_improbable_label_can_become_the_best() -> None:
     """A label of relative probability e^-200, which a sum in the exp domain would lose, is the only way on."""
     unary = torch.tensor([[0.0, -200.0], [0.0, 0.0], [0.0, 0.0]])
@@ -122,6 +153,19 @@ def test_nan_scores_give_no_labels(m: int, share: float) -> None:
     invalid = (p.unary.isnan().any(-1) & p.valid).any(-1)
     assert torch.equal(best.isnan(), invalid)
     assert torch.equal(labels >= 0, p.valid & ~invalid[:, None])
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("m", [3, 20])
+def test_the_likeliest_labels_are_those_of_the_marginals(m: int) -> None:
+    """-100 beyond the length, and in a sequence with a score of NaN."""
+    p = make((4,), 5, m)
+    p.unary[3, 0, 1] = torch.nan
+    labels = gpu.likeliest(*p)
+    log_p = reference.messages(*(x.cpu() for x in p)).log_p
+    shown = p.valid.cpu()
+    shown[3] = False
+    assert torch.equal(labels.cpu(), torch.where(shown, log_p.argmax(-1), -100))
 
 
 def test_the_cross_entropy_of_a_label_out_of_range_is_nan() -> None:
@@ -185,6 +229,13 @@ def test_operators_declare_the_shapes_of_their_results() -> None:
 @pytest.mark.parametrize("scale", [1.0, 10.0, 1e3])
 def test_contract_on_the_device(length: int, m: int, own: Any, scale: float) -> None:
     check(make((4,), length, m, own, scale=scale), scale)
+
+
+@on_device
+@pytest.mark.parametrize("own", [(), "edge"])
+@pytest.mark.parametrize(("length", "m", "scale", "forbidden"), [(5, 150, 1.0, 0.0), (4, 150, 10.0, 0.3)])
+def test_contract_with_many_labels_on_the_device(length: int, m: int, scale: float, forbidden: float, own: Any) -> None:
+    check(make((20,), length, m, own, scale=scale, forbidden=forbidden), scale)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ DIRECT_LAUNCH = (3, 2) <= tuple(int(x) for x in triton.__version__.split(".")[:2
 def jit_unspecialized(kernel: Any) -> Any:
     """Compile once for all sizes and addresses. Parameters with an annotation are constants.
 
-    Triton then does not know in which dimension a matrix is contiguous. It distributes rows over threads, so that a sum
-    along a row stays within one thread.
+    If Triton cannot tell in which dimension a matrix is contiguous, its version decides whether rows or columns are
+    distributed over threads. So a kernel that sums over a matrix should load it with a constant stride of 1.
     """
     runtime = [name for name in inspect.signature(kernel).parameters if name not in kernel.__annotations__]
     return triton.jit(kernel, do_not_specialize=runtime)

@@ -5,7 +5,8 @@ are processed in parallel over time (`scan`). Gradients of a shared matrix are s
 gives the same bits. No function waits for the device.
 
 float32, M up to 128. alpha differs from that of `reference`: it holds both messages, (*batch, 2, L, M), each without
-the score of its own position (see `kernels`), and is undefined beyond the length. beta is empty, (*batch, 0).
+the score of its own position (see `kernels`), and is undefined beyond the length. beta is empty, (*batch, 0), or, for
+long chains in eager mode, holds the matrices of their chunks (see `scan`).
 """
 
 from typing import Any
@@ -15,11 +16,11 @@ from torch import Tensor
 
 from ...native.values import capturing, eager
 from .. import reference
-from ..problem import Problem
 from ..reference import Messages
 from ..scoring import WeightedGradient
 from . import scan
 from .launch import Launcher, plan
+from .wide import Wide, wide
 
 MAX_LABELS = 128  # a matrix of this size and its gradient fill the registers of a program
 
@@ -44,6 +45,9 @@ def marginals(
 
 
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
+    if eager() and scan.worthwhile(unary):
+        _, alpha, matrices = scan.Chunks(unary, pairwise, lengths).forward()
+        return Messages(_launcher(unary, pairwise, lengths).log_marginals(alpha)[0], alpha, matrices)
     return Messages(*_call(_messages, unary, pairwise, lengths))
 
 
@@ -64,12 +68,20 @@ def transport(
     if edges is not None:  # the second derivative of log Z: rare, so the reference computes it
         known = reference.messages(unary, pairwise, lengths)
         return reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
-    moved, gradient = _call(_transport, nodes, weight, unary, pairwise, lengths, known.log_p, known.alpha)
+    if eager():
+        moved, gradient = _carry(nodes, None, weight, unary, pairwise, lengths, *known)
+    else:
+        arguments = nodes, weight, unary, pairwise, lengths, known.log_p, known.alpha
+        moved, gradient = operators.chain_transport(*arguments)
     return moved, gradient, torch.zeros_like(weight)
 
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
     """-1/length sum_t log p_t(y_t), (*batch,), +inf if a label has probability 0, and the messages for its gradient."""
+    if eager() and scan.worthwhile(unary):
+        _, alpha, matrices = scan.Chunks(unary, pairwise, lengths).forward()
+        log_p, loss = _launcher(unary, pairwise, lengths).log_marginals(alpha, labels)
+        return loss, Messages(log_p, alpha, matrices)
     loss, *known = _call(_cross_entropy, unary, pairwise, lengths, labels)
     return loss, Messages(*known)
 
@@ -78,11 +90,21 @@ def cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
 ) -> tuple[Tensor, Tensor]:
     """The gradient of sum_b weight_b cross_entropy_b: `transport` of -1/length at each possible label."""
-    return _call(_cross_entropy_gradient, weight, unary, pairwise, lengths, labels, known.log_p, known.alpha)
+    if eager():
+        return _carry(None, labels, weight, unary, pairwise, lengths, *known)
+    arguments = weight, unary, pairwise, lengths, labels, known.log_p, known.alpha
+    gradient: tuple[Tensor, Tensor] = operators.chain_cross_entropy_gradient(*arguments)
+    return gradient
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return _call(_decode, unary, pairwise, lengths)
+
+
+def likeliest(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    """The most probable label of each position, (*batch, L); -100 beyond the length and if log p is NaN."""
+    alpha = _forward(unary, pairwise, lengths, None)[1]
+    return _launcher(unary, pairwise, lengths).likeliest(alpha)
 
 
 def is_short(unary: Tensor, pairwise: Tensor) -> bool:
@@ -100,6 +122,10 @@ def fused_loss(
     return Launcher(unary, pairwise, lengths).fused_loss(loss_name, labels)
 
 
+def _launcher(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Launcher | Wide:
+    return (Wide if wide(unary) else Launcher)(unary, pairwise, lengths)
+
+
 def _call(function: Any, *args: Tensor | None) -> Any:
     """Call the function in eager mode, and its operator under a trace, a transform or a dispatch mode."""
     if eager():
@@ -109,46 +135,65 @@ def _call(function: Any, *args: Tensor | None) -> Any:
 
 def _forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
     if scan.worthwhile(unary):
-        return scan.forward(Problem(unary, pairwise, lengths), labels)
-    return Launcher(unary, pairwise, lengths).forward(labels)
+        return scan.Chunks(unary, pairwise, lengths).forward(labels)[:2]
+    return _launcher(unary, pairwise, lengths).forward(labels)
 
 
 def _marginals(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, labels: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    return Launcher(unary, pairwise, lengths).marginals(weight, alpha, labels)
+    return _launcher(unary, pairwise, lengths).marginals(weight, alpha, labels)
 
 
 def _messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     _, alpha = _forward(unary, pairwise, lengths, None)
-    log_p, _ = Launcher(unary, pairwise, lengths).log_marginals(alpha)
+    log_p, _ = _launcher(unary, pairwise, lengths).log_marginals(alpha)
     return log_p, alpha, unary.new_empty((*lengths.shape, 0))
 
 
 def _transport(
     nodes: Tensor, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, log_p: Tensor, alpha: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return Launcher(unary, pairwise, lengths).transport(nodes, None, weight, log_p, alpha)
+    return _carry(nodes, None, weight, unary, pairwise, lengths, log_p, alpha)
 
 
 def _cross_entropy(
     unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     _, alpha = _forward(unary, pairwise, lengths, None)
-    log_p, loss = Launcher(unary, pairwise, lengths).log_marginals(alpha, labels)
+    log_p, loss = _launcher(unary, pairwise, lengths).log_marginals(alpha, labels)
     return loss, log_p, alpha, unary.new_empty((*lengths.shape, 0))
 
 
 def _cross_entropy_gradient(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, log_p: Tensor, alpha: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return Launcher(unary, pairwise, lengths).transport(None, labels, weight, log_p, alpha)
+    return _carry(None, labels, weight, unary, pairwise, lengths, log_p, alpha)
+
+
+def _carry(
+    nodes: Tensor | None,
+    labels: Tensor | None,
+    weight: Tensor,
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    log_p: Tensor,
+    alpha: Tensor,
+    matrices: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`transport` of nodes, or of the gradient of the cross-entropy of labels."""
+    if scan.worthwhile(unary):
+        chunks = scan.Chunks(unary, pairwise, lengths)
+        saved = matrices if matrices is not None and matrices.ndim > lengths.ndim + 1 else None
+        return chunks.transport(nodes, labels, weight, log_p, alpha, saved)
+    return _launcher(unary, pairwise, lengths).transport(nodes, labels, weight, log_p, alpha)
 
 
 def _decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     if scan.worthwhile(unary):
-        return scan.decode(Problem(unary, pairwise, lengths))
-    return Launcher(unary, pairwise, lengths).decode()
+        return scan.Chunks(unary, pairwise, lengths).decode()
+    return _launcher(unary, pairwise, lengths).decode()
 
 
 def _log_z(u: Tensor, n: Tensor) -> Tensor:

@@ -6,14 +6,14 @@
 
 import triton.language as tl
 
-from .kernels import NEG_INF, add_unary, count_invalid, jit_unspecialized, matrix
+from .kernels import NEG_INF, add_scores, count_invalid, jit_unspecialized, load_scores, matrix
 
 NONE = tl.constexpr(-100)  # label of a position without one
 
 
 @jit_unspecialized
 def decode_kernel(
-    unary, pairwise, lengths, known, pointers, labels, best, chunk, chunks, down, right, L, inner, count,
+    unary, pairwise, lengths, known, pointers, labels, best, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The best labels of each chunk. Its first and last label may be fixed by `known`, (N, chunks + 1).
@@ -31,29 +31,31 @@ def decode_kernel(
     labels += n * L
     pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
     if not PER_EDGE:
-        w, top, in_exp = matrix(pairwise, down, right, label, M, True)
+        w, top, in_exp = matrix(pairwise, label, M, True)
 
     invalid = tl.zeros((SIZE,), tl.int32)
     if known is None:
-        x, total = add_unary(tl.where(inside, 0.0, NEG_INF), unary, label, M)
-        invalid += count_invalid(tl.load(unary + label, mask=inside, other=0.0))
+        u = load_scores(unary, label, M)
+        x, total = add_scores(tl.where(inside, 0.0, NEG_INF), u)
+        invalid += count_invalid(u)
         if not PER_EDGE:
-            invalid += tl.where(length > 1, tl.sum(count_invalid(w), 1), 0)
+            invalid += tl.where(length > 1, tl.sum(count_invalid(w), 0), 0)
     else:
         known += n * (chunks + 1) + k
         x = tl.where(label == tl.load(known), 0.0, NEG_INF)
     for t in tl.range(first + 1, last + 1, num_stages=STAGES):
         if PER_EDGE:
-            w, _top, _easy = matrix(pairwise + (t - 1) * M * M, down, right, label, M, True)
-        reached, pointer = tl.max(x[None, :] + w, 1, return_indices=True)
+            w, _top, _easy = matrix(pairwise + (t - 1) * M * M, label, M, True)
+        reached, pointer = tl.max(x[:, None] + w, 0, return_indices=True)
         pointer = tl.minimum(pointer, M - 1)  # if all are NaN, the index is SIZE - 1
         tl.store(pointers + t * M + label, pointer.to(tl.uint8), mask=inside)
-        x, gain = add_unary(reached, unary + t * M, label, M)
+        u = load_scores(unary + t * M, label, M)
+        x, gain = add_scores(reached, u)
         if known is None:
             total += gain
-            invalid += count_invalid(tl.load(unary + t * M + label, mask=inside, other=0.0))
+            invalid += count_invalid(u)
             if PER_EDGE:
-                invalid += tl.sum(count_invalid(w), 1)
+                invalid += tl.sum(count_invalid(w), 0)
     if known is None:
         total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
         tl.store(best + n, total)

@@ -12,46 +12,24 @@ gradient of the weighted sum.
 import triton
 import triton.language as tl
 
-from .kernels import (
-    NEG_INF,
-    add_unary,
-    jit_unspecialized,
-    label_score,
-    matrix,
-    minus_score,
-    step_exp_domain,
-    step_log_domain,
-    store_marginals,
-)
-from .transport_kernels import carry_mass, store_gradient, store_log_marginals
+from .kernels import NEG_INF, jit_unspecialized, label_score, minus_score, step_messages, store_marginals
+from .transport_kernels import carry_mass, centred, store_gradient, store_log_marginals
 
 
 @triton.jit
 def store_messages(unary, pairwise, length, state, L, M: tl.constexpr, SIZE: tl.constexpr, STAGES: tl.constexpr):
-    """Both messages of a chain into state, (2, L, M), interleaved to hide latency; returns log Z."""
+    """Both messages of a chain into state, (2, L, M); returns log Z."""
     label = tl.arange(0, SIZE)
-    inside = label < M
-    last = length - 1
-    w, top, in_exp = matrix(pairwise, 1, M, label, M)
-    transposed, top, in_exp = matrix(pairwise, M, 1, label, M)
-    back = state + L * M
-    start = tl.where(inside, 0.0, NEG_INF)
-    tl.store(state + label, start, mask=inside)
-    tl.store(back + last * M + label, start, mask=inside)
-    x, total = add_unary(start, unary, label, M)
-    v, gain = add_unary(start, unary + last * M, label, M)
-    for t in tl.range(1, length, num_stages=STAGES):
-        s = last - t
-        if in_exp:
-            a, b = step_exp_domain(x, w), step_exp_domain(v, transposed)
-        else:
-            a, b = step_log_domain(x, w), step_log_domain(v, transposed)
-        tl.store(state + t * M + label, a, mask=inside)
-        tl.store(back + s * M + label, b, mask=inside)
-        v, gain = add_unary(b, unary + s * M, label, M)
-        x, gain = add_unary(a, unary + t * M, label, M)
-        total += gain + top
-    return total + tl.log(tl.sum(tl.exp(x), 0))
+    start = tl.where(label < M, 0.0, NEG_INF)
+    total = tl.full((), 0.0, tl.float64)
+    for leftwards in range(2):
+        t, step = leftwards * (length - 1), 1 - 2 * leftwards
+        there = state + leftwards * L * M
+        tl.store(there + t * M + label, start, mask=label < M)
+        total = step_messages(
+            start, unary, pairwise, there, t, step, length - 1, leftwards == 1, M, SIZE, False, STAGES
+        )  # fmt: skip
+    return total
 
 
 @jit_unspecialized
@@ -96,13 +74,17 @@ def cross_entropy_kernel(
     log_p, masses = state + 2 * L * M, state + 3 * L * M
     store_messages(unary, pairwise, length, state, L, M, SIZE, STAGES)
     tl.debug_barrier()
-    total = store_log_marginals(unary, length, state, labels, log_p, 0, L, L, M, SIZE, ROWS)
+    total = store_log_marginals(unary, length, state, labels, log_p, None, 0, L, L, M, SIZE, ROWS)
     tl.store(value + n, total)
     tl.debug_barrier()
+    label = tl.arange(0, SIZE)
     for leftwards in range(2):
+        start = leftwards * (length - 1)
+        mass = centred(None, labels, log_p, start, 1.0, length, label, M)
+        tl.store(masses + (leftwards * L + start) * M + label, mass, mask=label < M)
         carry_mass(
-            unary, pairwise, length, None, labels, 1.0, log_p, state, masses, leftwards,
-            L, M, SIZE, PER_EDGE, STAGES,
+            unary, pairwise, length, None, labels, 1.0, log_p, state, masses + leftwards * L * M, mass, leftwards,
+            0, length - 1, L, M, SIZE, PER_EDGE, STAGES,
         )  # fmt: skip
     tl.debug_barrier()
     store_gradient(

@@ -10,10 +10,14 @@ Neither message includes the score of its own position, so each pass is the othe
 
     p_t = softmax(a_t + v_t),    T_t(i, j) = exp(W(i, j) + v_{t+1}(j) - b_t(i)),   S_t(i, j) the same, run backwards
 
-norm subtracts the maximum, and W stands for W minus its maximum. Messages are in the log domain. The sum over a matrix
-uses exp(W), kept in registers, wherever that is exact: the largest x is 0, so every sum is at least exp(min W), and
-terms that underflow are below exp(-87). The relative error is thus at most exp(-87 + EXP_RANGE) for any U. Matrices
+norm subtracts the maximum, and W stands for W minus its maximum. Messages are stored in the log domain. The sum over a
+matrix uses exp(W), kept in registers, and exp(x), wherever that is exact: every sum is at least exp(-2 EXP_RANGE), and
+terms that underflow are below exp(-87). The relative error is thus at most M exp(-87 + 2 EXP_RANGE) for any U. Matrices
 with a range above EXP_RANGE, or with -inf, use the log domain throughout.
+
+A step in the exp domain waits for values of other threads and for a chain of additions, and nothing else: exp(x) is
+multiplied by the matrix before it is normalised, its maximum is an integer operation on the bits, and U is loaded
+several steps ahead (`step_messages`).
 """
 
 # Triton kernels: arguments have no types, constants are in capitals, branches are statements.
@@ -26,7 +30,8 @@ import triton.language as tl
 from ...native.triton_start import jit_unspecialized
 
 NEG_INF = tl.constexpr(float("-inf"))
-EXP_RANGE = tl.constexpr(60.0)
+EXP_RANGE = tl.constexpr(30.0)
+LOG_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -48,28 +53,56 @@ def minus_score(total, gold):
 
 
 @triton.jit
-def matrix(pairwise, down, right, label, M: tl.constexpr, RAW: tl.constexpr = False, extra=None):
-    """W + extra minus its maximum, or exp of that if in_exp; the maximum; in_exp. RAW: W itself."""
-    row, col = label[:, None], label[None, :]
-    inside = (row < M) & (col < M)
-    w = tl.load(pairwise + row * down + col * right, mask=inside, other=NEG_INF)
-    if extra is not None:
-        w += extra
+def matrix(pairwise, label, M: tl.constexpr, RAW: tl.constexpr = False, transposed=None):
+    """W minus its maximum, or exp of that if in_exp; the maximum; in_exp. RAW: W itself.
+
+    It is loaded with its columns next to each other, so that Triton distributes columns over threads, and a sum over
+    rows stays within one thread.
+    """
+    w = load_matrix(pairwise, label, M, transposed)
     if RAW:
         top, in_exp = 0.0, False
     else:
-        top = finite(tl.max(w))
-        in_exp = top - tl.min(tl.where(inside, w, top)) <= EXP_RANGE
-        w -= top
-        if in_exp:
-            w = tl.exp(w)
+        w, top, in_exp = exp_matrix(w, (label < M)[:, None] & (label < M)[None, :])
     return w, top, in_exp
 
 
 @triton.jit
+def load_matrix(pairwise, label, M: tl.constexpr, transposed=None):
+    """W, or W transposed if that is true; -inf for labels that do not exist."""
+    inside = (label < M)[:, None] & (label < M)[None, :]
+    w = tl.load(pairwise + label[:, None] * M + label[None, :], mask=inside, other=NEG_INF)
+    if transposed is not None:
+        w = tl.where(transposed, tl.trans(w), w)
+    return w
+
+
+@triton.jit
+def exp_matrix(w, inside):
+    """w minus its maximum, or exp of that if in_exp; the maximum; in_exp."""
+    top = finite(tl.max(w))
+    in_exp = top - tl.min(tl.where(inside, w, top)) <= EXP_RANGE
+    w -= top
+    if in_exp:
+        w = tl.exp(w)
+    return w, top, in_exp
+
+
+@triton.jit
+def load_scores(scores, label, M: tl.constexpr):
+    """The scores of a position; -inf for labels that do not exist."""
+    return tl.load(scores + label, mask=label < M, other=NEG_INF)
+
+
+@triton.jit
 def add_unary(message, scores, label, M: tl.constexpr):
+    """`add_scores` of a position."""
+    return add_scores(message, load_scores(scores, label, M))
+
+
+@triton.jit
+def add_scores(message, u):
     """norm(message + U) and the maximum it subtracted, in float64. U's maximum goes first, for scores of 1e4."""
-    u = tl.load(scores + label, mask=label < M, other=NEG_INF)
     top = finite(tl.max(u, 0))
     x = message + (u - top)
     peak = tl.max(x, 0)
@@ -87,22 +120,55 @@ def gather_score(scores, label, there, M: tl.constexpr):
 def step_message(x, w, in_exp):
     """log sum_i exp(x(i) + W(i, j))."""
     if in_exp:
-        out = step_exp_domain(x, w)
+        out = tl.log(tl.sum(tl.exp(x)[:, None] * w, 0))
     else:
         out = step_log_domain(x, w)
     return out
 
 
 @triton.jit
-def step_exp_domain(x, w):
-    return tl.log(tl.sum(tl.exp(x)[None, :] * w, 1))
+def step_log_domain(x, w):
+    y = x[:, None] + w
+    peak = finite(tl.max(y, 0))
+    return peak + tl.log(tl.sum(tl.exp(y - peak[None, :]), 0))
 
 
 @triton.jit
-def step_log_domain(x, w):
-    y = x[None, :] + w
-    peak = finite(tl.max(y, 1))
-    return peak + tl.log(tl.sum(tl.exp(y - peak[:, None]), 1))
+def max_by_bits(x):
+    """The maximum over a vector, as an integer operation, for which a warp has an instruction. NaN may be the maximum.
+
+    The bits of a float, as an integer, are in its order; those of a negative float in the reverse order.
+    """
+    bits = x.to(tl.int32, bitcast=True)
+    top = tl.max(bits ^ ((bits >> 31) & 0x7FFFFFFF), 0)
+    return (top ^ ((top >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def exp_scores(u):
+    """exp(U minus its maximum), and the maximum."""
+    top = finite(max_by_bits(u))
+    return tl.exp(u - top), top
+
+
+@triton.jit
+def exponent(x):
+    """k and 2^-k, where 2^k <= x < 2^(k+1), for normal x > 0."""
+    k = (x.to(tl.int32, bitcast=True) >> 23) - 127
+    return k, ((127 - k) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def inverse(x):
+    """1 / x, or 1 if x is 0."""
+    return 1.0 / tl.where(x == 0, 1.0, x)
+
+
+@triton.jit
+def load_ahead(scores, t, step, end, label, M: tl.constexpr):
+    """The scores of position t, or of the position before the end if that comes first."""
+    at = tl.where(step > 0, tl.minimum(t, end), tl.maximum(t, end))
+    return load_scores(scores + at * M, label, M)
 
 
 @triton.jit
@@ -161,14 +227,11 @@ def messages_kernel(
     length = tl.load(lengths + n).to(tl.int32)
     first, last = k * chunk, tl.minimum(k * chunk + chunk, length - 1)
     t, step = tl.where(rightwards, tl.minimum(first, last), last), tl.where(rightwards, 1, -1)
-    down, right = tl.where(rightwards, 1, M), tl.where(rightwards, M, 1)
     label = tl.arange(0, SIZE)
     inside = label < M
     unary += n * L * M
     state += (2 * n + pid % 2) * L * M
     pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
-    if not PER_EDGE:
-        w, top, in_exp = matrix(pairwise, down, right, label, M)
 
     a = tl.where(inside, 0.0, NEG_INF)
     if boundaries is not None:
@@ -178,22 +241,82 @@ def messages_kernel(
     # A boundary between chunks is stored by the program that arrives there, a chain end by the one that starts there.
     stores_start = tl.where(rightwards, k == 0, (last == length - 1) & ((first < last) | (k == 0)))
     tl.store(state + t * M + label, a, mask=inside & stores_start)
-    x, total = add_unary(a, unary + t * M, label, M)
-    for _s in tl.range(first, last, num_stages=STAGES):
-        if PER_EDGE:
-            w, top, in_exp = matrix(pairwise + tl.minimum(t, t + step) * M * M, down, right, label, M)
-        t += step
-        a = step_message(x, w, in_exp)
-        tl.store(state + t * M + label, a, mask=inside)
-        x, gain = add_unary(a, unary + t * M, label, M)
-        total += gain + top
+    total = step_messages(
+        a, unary, pairwise, state, t, step, last - first, rightwards == 0, M, SIZE, PER_EDGE, STAGES
+    )  # fmt: skip
     if boundaries is None:
         if rightwards:
-            total += tl.log(tl.sum(tl.exp(x), 0))
             if labels is not None:
                 gold = label_score(unary, pairwise, labels + n * L, 0, length - 1, M, PER_EDGE)
                 total = minus_score(total, gold)
             tl.store(log_z + n, total)
+
+
+@triton.jit
+def step_messages(
+    a, unary, pairwise, state, t, step, steps, transposed,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The messages that follow a, the message at t, into state. Returns the log of the sum of all that they weigh."""
+    label = tl.arange(0, SIZE)
+    inside = label < M
+    if PER_EDGE:
+        x, total = add_unary(a, unary + t * M, label, M)
+        for _s in tl.range(0, steps, num_stages=STAGES):
+            w, top, in_exp = matrix(pairwise + tl.minimum(t, t + step) * M * M, label, M, False, transposed)
+            t += step
+            a = step_message(x, w, in_exp)
+            tl.store(state + t * M + label, a, mask=inside)
+            x, gain = add_unary(a, unary + t * M, label, M)
+            total += gain + top
+        total += tl.log(tl.sum(tl.exp(x), 0))
+    else:
+        w, top, in_exp = matrix(pairwise, label, M, False, transposed)
+        if in_exp:
+            total = exp_domain_messages(a, unary, w, state, t, step, steps, M, SIZE) + tl.maximum(steps, 0) * top.to(
+                tl.float64
+            )
+        else:
+            x, total = add_unary(a, unary + t * M, label, M)
+            for _s in tl.range(0, steps, num_stages=STAGES):
+                t += step
+                a = step_log_domain(x, w)
+                tl.store(state + t * M + label, a, mask=inside)
+                x, gain = add_unary(a, unary + t * M, label, M)
+                total += gain + top
+            total += tl.log(tl.sum(tl.exp(x), 0))
+    return total
+
+
+@triton.jit
+def exp_domain_messages(a, unary, w, state, t, step, steps, M: tl.constexpr, SIZE: tl.constexpr):
+    """`step_messages` with w = exp(W).
+
+    exp(x) is z / max z. What the next message is divided by, 2^k, is close to max z, exact, and known in time.
+    """
+    label = tl.arange(0, SIZE)
+    end = t + steps * step
+    a_top = finite(tl.max(a, 0))
+    e, top = exp_scores(load_scores(unary + t * M, label, M))
+    z = tl.exp(a - a_top) * e
+    peak = max_by_bits(z)
+    total, power = (a_top + top).to(tl.float64), tl.full((), 0, tl.int32)
+    u0 = load_ahead(unary, t + step, step, end, label, M)
+    u1 = load_ahead(unary, t + 2 * step, step, end, label, M)
+    u2 = load_ahead(unary, t + 3 * step, step, end, label, M)
+    for _s in range(steps):
+        t += step
+        u3 = load_ahead(unary, t + 3 * step, step, end, label, M)
+        p = tl.sum(z[:, None] * w, 0)
+        tl.store(state + t * M + label, tl.log(p * inverse(peak)), mask=label < M)
+        e, top = exp_scores(u0)
+        k, scale = exponent(peak)
+        z = p * (scale * e)
+        peak = max_by_bits(z)
+        power += k
+        total += top.to(tl.float64)
+        u0, u1, u2 = u1, u2, u3
+    return total + power.to(tl.float64) * LOG_2 + tl.log(tl.sum(z, 0))
 
 
 @jit_unspecialized
@@ -229,7 +352,7 @@ def store_marginals(
     square = label[:, None] * M + label[None, :]
     within = inside[:, None] & inside[None, :]
     if not PER_EDGE:
-        w, top, in_exp = matrix(pairwise, M, 1, label, M)
+        w, top, in_exp = matrix(pairwise, label, M)
         total = tl.zeros((SIZE, SIZE), tl.float32)
 
     v, _gain = add_unary(tl.load(beta + last * M + label, mask=inside, other=NEG_INF), unary + last * M, label, M)
@@ -243,7 +366,7 @@ def store_marginals(
         v, _gain = add_unary(b, unary + t * M, label, M)
         p = weight_n * tl.exp(log_posterior(alpha + t * M, v, label, M))
         if PER_EDGE:
-            w, _top, in_exp = matrix(pairwise + t * M * M, M, 1, label, M)
+            w, _top, in_exp = matrix(pairwise + t * M * M, label, M)
             moved = add_edge_mass(tl.zeros((SIZE, SIZE), tl.float32), p[:, None], ahead[None, :], b[:, None], w, in_exp)
             if in_exp:
                 moved *= w

@@ -14,11 +14,12 @@ from torch import Tensor
 from ...native.triton_start import prepare, start
 from ...native.values import has_values, resolved
 from ..scoring import WeightedGradient
-from . import decode_kernels, fused_kernels, kernels, scan_kernels, transport_kernels
+from . import decode_kernels, fused_kernels, kernels, transport_kernels
 
-WARPS = {16: 1, 32: 1, 64: 4, 128: 8}  # by the size of the matrix in the registers of a program
+WARPS = {16: 1, 32: 1, 64: 4}  # by the size of the matrix in the registers of a program
+MAX_WARPS = 8  # for larger matrices
 TARGET_WARPS = 528  # warps that keep a GPU busy: four on each of 132 processors
-POSITIONS_PER_PROGRAM = 1024  # if positions are independent
+POSITIONS_PER_PROGRAM = 256  # if positions are independent, at most
 MAX_FUSED_LENGTH = 64  # up to this length one program does all passes of a chain
 ROWS, COLUMNS = 32, 32  # tile that a program of `weigh_kernel` sums
 
@@ -63,15 +64,16 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     inner, count, indexable = matrix_layout(tuple(batch), tuple(spread_shape[:-3]))
     shape = spread_shape if indexable else torch.Size((*batch, *spread_shape[-3:]))
     sequences, per_edge, size = math.prod(batch), edges != 1, max(16, 1 << (m - 1).bit_length())
+    warps = WARPS.get(size, MAX_WARPS)
     stages = 3 if size < 128 and not per_edge else 1  # prefetch scores if registers allow
     fused = (
         indexable
         and not per_edge
         and size < 128
         and length <= MAX_FUSED_LENGTH
-        and 0 < sequences * WARPS[size] <= TARGET_WARPS
+        and 0 < sequences * warps <= TARGET_WARPS
     )
-    constants, rows = (m, size, per_edge, stages), 1024 * WARPS[size] // size
+    constants, rows = (m, size, per_edge, stages), max(1, 1024 * warps // size)
     fused_losses = {
         "likelihood": FusedKernel(fused_kernels.likelihood_kernel, sequences * m * (m + 2 * length), constants),
         "cross_entropy": FusedKernel(
@@ -82,7 +84,7 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     weigh_programs = count * weigh_blocks + math.ceil(sequences * length * m / (ROWS * COLUMNS))
     return Plan(
         *(tuple(batch), length, m, spread_shape, shape, sequences, inner, count, indexable),
-        *(per_edge, size, WARPS[size], constants, rows, fused, fused_losses, weigh_blocks, weigh_programs),
+        *(per_edge, size, warps, constants, rows, fused, fused_losses, weigh_blocks, weigh_programs),
     )
 
 
@@ -107,7 +109,7 @@ class Launcher:
         value, scratch = unary.new_empty(plan.batch), unary.new_empty(size)
         nodes, gradient = torch.empty_like(unary), torch.empty_like(pairwise)
         n, shape = plan.sequences, (plan.length, plan.inner, plan.matrices)
-        arguments = unary, pairwise, lengths, _int64_labels(labels), value, nodes, scratch, n, *shape
+        arguments = unary, pairwise, lengths, int64_labels(labels), value, nodes, scratch, n, *shape
         start(kernel, n, plan.warps, arguments, constants)
         rest = nodes, scratch, gradient, n, *shape, plan.weigh_blocks
         weigh = prepare(fused_kernels.weigh_kernel, plan.weigh_programs, plan.warps, rest, (plan.m, ROWS, COLUMNS))
@@ -115,7 +117,7 @@ class Launcher:
         def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
             if not has_values(weight):
                 return None
-            weigh(*_weight_and_stride(weight))
+            weigh(*weight_and_stride(weight))
             return nodes, gradient
 
         return value, weighted
@@ -127,48 +129,66 @@ class Launcher:
 
         If the messages at chunk boundaries are given, (*batch, 2, chunks + 1, M), log Z is undefined.
         """
-        log_z, state = self._empty(), self._empty(2, self.plan.length, self.plan.m)
+        log_z, state = self.empty(), self.empty(2, self.plan.length, self.plan.m)
         chunk = chunk or self.plan.length
-        chunks = self._chunks(chunk)
-        arguments = boundaries, _int64_labels(labels), state, log_z, chunk, chunks
-        self._run(kernels.messages_kernel, 2 * chunks, *arguments)
+        chunks = self.chunks(chunk)
+        arguments = boundaries, int64_labels(labels), state, log_z, chunk, chunks
+        self.run(kernels.messages_kernel, 2 * chunks, *arguments)
         return log_z, state
 
     def marginals(self, weight: Tensor, state: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """The weighted marginals of labels and of transitions, minus those of the given labels."""
-        nodes = self._empty(self.plan.length, self.plan.m)
+        nodes = self.empty(self.plan.length, self.plan.m)
         parts, chunk, chunks = self._parts()
-        arguments = state.contiguous(), _int64_labels(labels), *_weight_and_stride(weight), nodes, parts, chunk, chunks
-        self._run(kernels.marginals_kernel, chunks, *arguments)
+        arguments = state.contiguous(), int64_labels(labels), *weight_and_stride(weight), nodes, parts, chunk, chunks
+        self.run(kernels.marginals_kernel, chunks, *arguments)
         return nodes, self._sum_parts(parts)
 
     def log_marginals(self, state: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p, 0 beyond the length, and the cross-entropy of labels, undefined if labels is None."""
-        log_p, chunks = self._empty(self.plan.length, self.plan.m), math.ceil(self.plan.length / POSITIONS_PER_PROGRAM)
-        loss = self._empty(chunks)
-        arguments = state.contiguous(), _int64_labels(labels), log_p, loss, POSITIONS_PER_PROGRAM, chunks
-        self._run(transport_kernels.log_marginals_kernel, chunks, *arguments, extra_constants=(self.plan.rows,))
+        positions = self._independent_positions() if labels is None else POSITIONS_PER_PROGRAM
+        log_p, chunks = self.empty(self.plan.length, self.plan.m), math.ceil(self.plan.length / positions)
+        loss = self.empty(chunks)
+        arguments = state.contiguous(), int64_labels(labels), log_p, loss, None, positions, chunks
+        self.run(transport_kernels.log_marginals_kernel, chunks, *arguments, extra_constants=(self.plan.rows,))
         # All terms are >= 0, so nothing cancels.
         return log_p, loss.view(self.plan.batch) if chunks == 1 else loss.sum(-1)
+
+    def likeliest(self, state: Tensor) -> Tensor:
+        """The most probable label of each position, (*batch, L); -100 beyond the length and if log p is NaN."""
+        positions = self._independent_positions()
+        best, chunks = self.empty(self.plan.length, dtype=torch.int64), math.ceil(self.plan.length / positions)
+        arguments = state.contiguous(), None, None, None, best, positions, chunks
+        self.run(transport_kernels.log_marginals_kernel, chunks, *arguments, extra_constants=(self.plan.rows,))
+        return best
+
+    def _independent_positions(self) -> int:
+        """Positions per program that keep the device busy."""
+        plan = self.plan
+        each = plan.sequences * plan.length * plan.warps // TARGET_WARPS
+        return min(POSITIONS_PER_PROGRAM, plan.rows * max(1, each // plan.rows))
 
     def transport(
         self, nodes: Tensor | None, labels: Tensor | None, weight: Tensor, log_p: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The gradient of sum_b weight_b sum nodes * log p, or of sum_b weight_b times the cross-entropy of labels."""
+        known = self.transport_arguments(nodes, labels, weight, log_p, state)
+        masses = self.empty(2, self.plan.length, self.plan.m)
+        self.run(transport_kernels.transport_kernel, 2, *known, masses, None, None, self.plan.length, 1)
+        return self.gradient(known, masses)
+
+    def transport_arguments(
+        self, nodes: Tensor | None, labels: Tensor | None, weight: Tensor, log_p: Tensor, state: Tensor
+    ) -> tuple[Any, ...]:
+        """Arguments that the kernels of `transport` share."""
         nodes = None if nodes is None else resolved(nodes).contiguous()
-        masses = self._empty(2, self.plan.length, self.plan.m)
-        known = (
-            nodes,
-            _int64_labels(labels),
-            *_weight_and_stride(weight),
-            log_p.contiguous(),
-            state.contiguous(),
-            masses,
-        )
-        self._run(transport_kernels.transport_kernel, 2, *known)
-        moved = self._empty(self.plan.length, self.plan.m)
+        return nodes, int64_labels(labels), *weight_and_stride(weight), log_p.contiguous(), state.contiguous()
+
+    def gradient(self, known: tuple[Any, ...], masses: Tensor) -> tuple[Tensor, Tensor]:
+        """The result of `transport` from the masses carried in both directions, (*batch, 2, L, M)."""
+        moved = self.empty(self.plan.length, self.plan.m)
         parts, chunk, chunks = self._parts()
-        self._run(transport_kernels.gradient_kernel, chunks, *known, moved, parts, chunk, chunks)
+        self.run(transport_kernels.gradient_kernel, chunks, *known, masses, moved, parts, chunk, chunks)
         return moved, self._sum_parts(parts)
 
     def decode(self, known: Tensor | None = None, chunk: int = 0) -> tuple[Tensor, Tensor]:
@@ -176,52 +196,30 @@ class Launcher:
 
         If the labels at chunk boundaries are given, (*batch, chunks + 1), the score is undefined.
         """
-        labels, best = self._empty(self.plan.length, dtype=torch.int64), self._empty()
+        labels, best = self.empty(self.plan.length, dtype=torch.int64), self.empty()
         chunk = chunk or self.plan.length
-        chunks = self._chunks(chunk)
-        pointers = self._empty(self.plan.length, self.plan.m, dtype=torch.uint8)
-        self._run(decode_kernels.decode_kernel, chunks, known, pointers, labels, best, chunk, chunks, 1, self.plan.m)
+        chunks = self.chunks(chunk)
+        pointers = self.empty(self.plan.length, self.plan.m, dtype=torch.uint8)
+        self.run(decode_kernels.decode_kernel, chunks, known, pointers, labels, best, chunk, chunks)
         return labels, best
 
-    def products(self, chunk: int, labels: Tensor | None = None, best: bool = False) -> tuple[Tensor, ...]:
-        """The matrix of every chunk, (*batch, chunks, M, M), minus its row gains, (*batch, chunks, M), float64.
-
-        Third, the score of the labels in each chunk, (*batch, chunks), float64.
-        """
-        chunks = self._chunks(chunk)
-        matrices = self._empty(chunks, self.plan.m, self.plan.m)
-        gains, gold_scores = (
-            self._empty(chunks, self.plan.m, dtype=torch.float64),
-            self._empty(chunks, dtype=torch.float64),
-        )
-        arguments = _int64_labels(labels), matrices, gains, gold_scores, chunk, chunks, 1, self.plan.m
-        self._run(scan_kernels.product_kernel, chunks * self.plan.m, *arguments, extra_constants=(best,))
-        return matrices, gains, gold_scores
-
-    def boundaries(
-        self, matrices: Tensor, gains: Tensor, gold_scores: Tensor | None, chunk: int
-    ) -> tuple[Tensor, Tensor]:
-        """log Z, minus the score of labels, and both messages at chunk boundaries, (*batch, 2, chunks + 1, M)."""
-        chunks = self._chunks(chunk)
-        log_z, boundaries = self._empty(), self._empty(2, chunks + 1, self.plan.m)
-        self._run(scan_kernels.boundary_kernel, 2, matrices, gains, gold_scores, boundaries, log_z, chunk, chunks)
-        return log_z, boundaries
-
-    def _run(self, kernel: Any, programs: int, *arguments: Any, extra_constants: tuple[Any, ...] = ()) -> None:
+    def run(
+        self, kernel: Any, programs: int, *arguments: Any, extra_constants: tuple[Any, ...] = (), warps: int = 0
+    ) -> None:
         """Launch `programs` programs per sequence."""
-        if self.plan.sequences:  # an empty grid is an error
-            self._start(kernel, self.plan.sequences * programs, *arguments, extra_constants=extra_constants)
-
-    def _start(self, kernel: Any, programs: int, *arguments: Any, extra_constants: tuple[Any, ...] = ()) -> None:
         plan = self.plan
+        if not plan.sequences:  # an empty grid is an error
+            return
         arguments = self.unary, self.pairwise, self.lengths, *arguments, plan.length, plan.inner, plan.matrices
-        start(kernel, programs, plan.warps, arguments, plan.constants + extra_constants)
+        constants = plan.constants + extra_constants
+        start(kernel, plan.sequences * programs, warps or plan.warps, arguments, constants)
 
-    def _empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """(*batch, *shape), uninitialised."""
         return torch.empty((*self.plan.batch, *shape), dtype=dtype or self.unary.dtype, device=self.unary.device)
 
-    def _chunks(self, chunk: int) -> int:
+    def chunks(self, chunk: int) -> int:
+        """The number of chunks of a chain; neighbours share a position."""
         return max(1, math.ceil((self.plan.length - 1) / chunk))
 
     def _parts(self) -> tuple[Tensor, int, int]:
@@ -248,13 +246,13 @@ class Launcher:
         return parts.view(self.given_shape)
 
 
-def _int64_labels(labels: Tensor | None) -> Tensor | None:
+def int64_labels(labels: Tensor | None) -> Tensor | None:
     if labels is None:
         return None
     return (labels if labels.dtype == torch.int64 else labels.to(torch.int64)).contiguous()
 
 
-def _weight_and_stride(weight: Tensor) -> tuple[Tensor, int]:
+def weight_and_stride(weight: Tensor) -> tuple[Tensor, int]:
     """The weights of the sequences, and their stride."""
     weight = resolved(weight)
     if not any(weight.stride()):

@@ -1,4 +1,4 @@
-"""Messages and decoding in parallel over time, for a few long chains: each chain is cut into chunks.
+"""Messages, masses and labels in parallel over time, for long chains: each chain is cut into chunks.
 
 The labels at every C-th position of a chain form a coarse chain. Its unary scores are those of these positions. Its
 pairwise scores sum over all labels between them,
@@ -8,6 +8,9 @@ pairwise scores sum over all labels between them,
 computed by one forward recursion from each label i. The messages of the coarse chain are those of the full chain at
 these positions. From there every chunk is independent. Three passes of sqrt(L) steps replace one of L steps, for M
 times the work, which an otherwise idle GPU can afford. With max instead of sum, the same holds for decoding.
+
+The mass of `transport` is linear in what is put on the positions. So each chunk first carries its own mass to its end,
+then the coarse chain adds these up, and then each chunk starts again with the mass at its boundary.
 """
 
 import math
@@ -15,9 +18,12 @@ import math
 import torch
 from torch import Tensor
 
-from ..problem import Problem
-from ..reference import finite
-from .launch import Launcher
+from . import scan_kernels, transport_kernels
+from .launch import Launcher, int64_labels
+
+BLOCK_ROWS = 16  # rows of a chunk's matrix that one program computes
+BLOCK_WARPS = 1
+PRECISION = "ieee"  # of the products of matrices
 
 
 def worthwhile(unary: Tensor) -> bool:
@@ -29,34 +35,79 @@ def worthwhile(unary: Tensor) -> bool:
     return length >= 2048 and math.prod(batch) * m * max(m, 32) ** 2 <= 2**19
 
 
-def forward(chain: Problem, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    """log Z, minus the score of labels, and both messages, (*batch, 2, L, M)."""
-    launcher, chunk = Launcher(*chain), _chunk(chain)
-    matrices, gains, gold_scores = launcher.products(chunk, labels)
-    log_z, boundaries = launcher.boundaries(matrices, gains, None if labels is None else gold_scores, chunk)
-    return log_z, launcher.forward(None, boundaries, chunk)[1]
+def chunk_length(length: int, m: int) -> int:
+    """C; at least M, so that the matrices of the chunks take no more memory than the messages."""
+    return max(math.isqrt(length), m)
 
 
-def decode(chain: Problem) -> tuple[Tensor, Tensor]:
-    chunk = _chunk(chain)
-    coarse, gain = coarsen(chain, chunk)
-    boundaries, best = Launcher(*coarse).decode()
-    return Launcher(*chain).decode(boundaries, chunk)[0], (best + gain).to(best.dtype)
+class Chunks:
+    """The chunks of the chains of one problem."""
 
+    def __init__(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> None:
+        self.launcher = Launcher(unary, pairwise, lengths)
+        self.m = self.launcher.plan.m
+        self.chunk = chunk_length(self.launcher.plan.length, self.m)
+        self.count = self.launcher.chunks(self.chunk)
 
-def coarsen(chain: Problem, chunk: int) -> tuple[Problem, Tensor]:
-    """The coarse chain of every chunk-th position and the last, with the best scores between them as matrices.
+    def forward(self, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """log Z, minus the score of labels, both messages, (*batch, 2, L, M), and W', (*batch, chunks, M, M)."""
+        launcher, m = self.launcher, self.m
+        products, gains, gold_scores = self._products(labels)
+        log_z, boundaries = launcher.empty(), launcher.empty(2, self.count + 1, m)
+        matrices = torch.empty_like(products)
+        arguments = products, gains, None if labels is None else gold_scores, boundaries, matrices, log_z
+        launcher.run(scan_kernels.boundary_kernel, 2, *arguments, self.chunk, self.count)
+        return log_z, launcher.forward(None, boundaries, self.chunk)[1], matrices
 
-    Also what to add to its best score to get that of the full chain, (*batch,), in float64.
-    """
-    matrices, gains, _ = Launcher(*chain).products(chunk, best=True)
-    top = finite(gains.amax(-1, keepdim=True))  # float32 holds the differences between rows, not their common part
-    pairwise = matrices + (gains - top)[..., None].to(matrices.dtype)
-    position = torch.arange(0, chain.unary.shape[-2] - 1 + chunk, chunk, device=top.device)
-    position = position.minimum(chain.lengths[..., None] - 1)
-    unary = chain.unary.gather(-2, position[..., None].expand(*position.shape, chain.unary.shape[-1]))
-    return Problem(unary, pairwise, (chain.lengths + chunk - 2) // chunk + 1), top.sum((-2, -1))
+    def transport(
+        self,
+        nodes: Tensor | None,
+        labels: Tensor | None,
+        weight: Tensor,
+        log_p: Tensor,
+        state: Tensor,
+        matrices: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """`Launcher.transport`; the matrices are those of `forward`, computed again if None."""
+        launcher, m = self.launcher, self.m
+        if matrices is None:
+            matrices = self.forward()[2]
+        known = launcher.transport_arguments(nodes, labels, weight, log_p, state)
+        ends, boundaries = launcher.empty(2, self.count, m), launcher.empty(2, self.count + 1, m)
+        masses = launcher.empty(2, launcher.plan.length, m)
+        each, size = 2 * self.count, (self.chunk, self.count)
+        launcher.run(transport_kernels.transport_kernel, each, *known, None, None, ends, *size)
+        arguments = *known, matrices.contiguous(), ends, boundaries
+        launcher.run(transport_kernels.mass_boundary_kernel, 2, *arguments, *size)
+        launcher.run(transport_kernels.transport_kernel, each, *known, masses, boundaries, None, *size)
+        return launcher.gradient(known, masses)
 
+    def decode(self) -> tuple[Tensor, Tensor]:
+        """`Launcher.decode`."""
+        launcher = self.launcher
+        products, gains, _ = self._products(best=True)
+        pointers, best = launcher.empty(self.count, self.m, dtype=torch.uint8), launcher.empty()
+        boundaries = launcher.empty(self.count + 1, dtype=torch.int64)
+        arguments = products, gains, pointers, boundaries, best, self.chunk, self.count
+        launcher.run(scan_kernels.best_boundary_kernel, 1, *arguments)
+        return launcher.decode(boundaries, self.chunk)[0], best
 
-def _chunk(chain: Problem) -> int:
-    return math.isqrt(chain.unary.shape[-2])
+    def _products(self, labels: Tensor | None = None, best: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """The matrix of every chunk, (*batch, chunks, M, M), minus its row gains, (*batch, chunks, M), float64.
+
+        Third, the score of the labels in each chunk, (*batch, chunks), float64.
+        """
+        launcher, m, count = self.launcher, self.m, self.count
+        products = launcher.empty(count, m, m)
+        gains = launcher.empty(count, m, dtype=torch.float64)
+        gold_scores = launcher.empty(count, dtype=torch.float64)
+        arguments = int64_labels(labels), products, gains, gold_scores, self.chunk, count
+        if launcher.plan.size <= 32 and not launcher.plan.per_edge:
+            rows = min(BLOCK_ROWS, launcher.plan.size)
+            constants = best, rows, PRECISION
+            programs = count * math.ceil(m / rows)
+            kernel = scan_kernels.block_product_kernel
+            launcher.run(kernel, programs, *arguments, extra_constants=constants, warps=BLOCK_WARPS)
+        else:
+            launcher.run(scan_kernels.product_kernel, count * m, *arguments, extra_constants=(best,))
+        return products, gains, gold_scores

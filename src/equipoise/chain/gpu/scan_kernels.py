@@ -1,18 +1,28 @@
-"""The coarse chain of every C-th position (see `scan`) in Triton: its matrices and its messages."""
+"""The coarse chain of every C-th position (see `scan`) in Triton: its matrices, its messages and its best labels."""
 
 # Triton kernels: arguments have no types, constants are in capitals, branches are statements.
 # mypy: ignore-errors
-# ruff: noqa: N803, SIM102
+# ruff: noqa: N803, N806, SIM102
 
+import triton
 import triton.language as tl
 
+from .decode_kernels import NONE
 from .kernels import (
+    LOG_2,
     NEG_INF,
+    add_scores,
     add_unary,
     count_invalid,
+    exp_matrix,
+    exp_scores,
+    exponent,
     finite,
     jit_unspecialized,
     label_score,
+    load_ahead,
+    load_matrix,
+    load_scores,
     matrix,
     minus_score,
     step_message,
@@ -21,7 +31,7 @@ from .kernels import (
 
 @jit_unspecialized
 def product_kernel(
-    unary, pairwise, lengths, labels, products, gains, gold_scores, chunk, chunks, down, right, L, inner, count,
+    unary, pairwise, lengths, labels, products, gains, gold_scores, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr, BEST: tl.constexpr,
 ):  # fmt: skip
     """One row of a chunk's matrix: log sum exp (BEST: max) of the scores of the paths from one label at its first
@@ -38,67 +48,159 @@ def product_kernel(
     unary += n * L * M
     pairwise += n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M)
     if not PER_EDGE:
-        w, top, in_exp = matrix(pairwise, down, right, label, M, BEST)
+        w, top, in_exp = matrix(pairwise, label, M, BEST)
 
     invalid = tl.zeros((SIZE,), tl.int32)
     if BEST and not PER_EDGE:
-        invalid += tl.where(first < last, tl.sum(count_invalid(w), 1), 0)
+        invalid += tl.where(first < last, tl.sum(count_invalid(w), 0), 0)
     x = tl.where(label == row, 0.0, NEG_INF)
     a, gain = x, tl.full((), 0.0, tl.float64)
     total = gain
     for t in tl.range(first, last, num_stages=STAGES):
         if PER_EDGE:
-            w, top, in_exp = matrix(pairwise + t * M * M, down, right, label, M, BEST)
+            w, top, in_exp = matrix(pairwise + t * M * M, label, M, BEST)
         total += gain + top
-        a = tl.max(x[None, :] + w, 1) if BEST else step_message(x, w, in_exp)
-        x, gain = add_unary(a, unary + (t + 1) * M, label, M)
+        a = tl.max(x[:, None] + w, 0) if BEST else step_message(x, w, in_exp)
+        u = load_scores(unary + (t + 1) * M, label, M)
+        x, gain = add_scores(a, u)
         if BEST:
-            invalid += count_invalid(tl.load(unary + (t + 1) * M + label, mask=label < M, other=0.0))
+            invalid += count_invalid(u)
             if PER_EDGE:
-                invalid += tl.sum(count_invalid(w), 1)
+                invalid += tl.sum(count_invalid(w), 0)
     if BEST:
         total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
     tl.store(products + pid * M + label, a, mask=label < M)
     tl.store(gains + pid, total)
     if labels is not None:
         if row == 0:
-            begin = tl.where(k == 0, 0, first + 1)
-            tl.store(
-                gold_scores + n * chunks + k, label_score(unary, pairwise, labels + n * L, begin, last, M, PER_EDGE)
-            )
+            store_gold_score(unary, pairwise, labels + n * L, gold_scores + n * chunks + k, k, first, last, M, PER_EDGE)
+
+
+@triton.jit
+def store_gold_score(
+    unary, pairwise, labels, gold_score, k, first, last, M: tl.constexpr, PER_EDGE: tl.constexpr
+):  # fmt: skip
+    """The score of the labels of chunk k; its first position belongs to the chunk before."""
+    tl.store(gold_score, label_score(unary, pairwise, labels, tl.where(k == 0, 0, first + 1), last, M, PER_EDGE))
+
+
+@jit_unspecialized
+def block_product_kernel(
+    unary, pairwise, lengths, labels, products, gains, gold_scores, chunk, chunks, L, inner, count,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr, BEST: tl.constexpr,
+    ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`product_kernel` for ROWS rows together, as a product of matrices, if all edges share W."""
+    BLOCKS: tl.constexpr = (M + ROWS - 1) // ROWS
+    pid = tl.program_id(0).to(tl.int64)
+    block, k, n = (pid % BLOCKS).to(tl.int32), (pid // BLOCKS % chunks).to(tl.int32), pid // BLOCKS // chunks
+    length = tl.load(lengths + n).to(tl.int32)
+    first, last = k * chunk, tl.minimum(k * chunk + chunk, length - 1)
+    label = tl.arange(0, SIZE)
+    row = block * ROWS + tl.arange(0, ROWS)
+    unary += n * L * M
+    pairwise += n // inner % count * (M * M)
+    w, top, in_exp = matrix(pairwise, label, M, BEST)
+
+    x = tl.where(row[:, None] == label[None, :], 0.0, NEG_INF)
+    a, total, gain = x, tl.zeros((ROWS,), tl.float64), tl.zeros((ROWS,), tl.float64)
+    if BEST:
+        invalid = tl.where(first < last, tl.sum(count_invalid(w), 0), 0)
+        for t in tl.range(first, last, num_stages=STAGES):
+            total += gain
+            a = tl.max(x[:, :, None] + w[None, :, :], 1)
+            u = load_scores(unary + (t + 1) * M, label, M)
+            invalid += count_invalid(u)
+            x, gain = add_scores_to_rows(a, u)
+        total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
+    elif in_exp:
+        z = tl.exp(x)
+        a, peak = z, tl.full((ROWS,), 1.0, tl.float32)
+        power, scores = tl.zeros((ROWS,), tl.int32), tl.full((), 0.0, tl.float64)
+        u0 = load_ahead(unary, first + 1, 1, last, label, M)
+        u1 = load_ahead(unary, first + 2, 1, last, label, M)
+        for t in range(first, last):
+            u2 = load_ahead(unary, t + 3, 1, last, label, M)
+            e, u_top = exp_scores(u0)
+            k_row, scale = exponent(peak)
+            power += k_row
+            a = tl.dot(z, w, input_precision=PRECISION) * scale[:, None]
+            z = a * e[None, :]
+            peak = tl.max(z, 1)
+            scores += tl.where(t + 1 < last, u_top, 0.0).to(tl.float64) + top
+            u0, u1 = u1, u2
+        a = tl.log(a)
+        total += scores + power.to(tl.float64) * LOG_2
+    else:
+        for t in tl.range(first, last, num_stages=STAGES):
+            total += gain + top
+            y = x[:, :, None] + w[None, :, :]
+            peak = finite(tl.max(y, 1))
+            a = peak + tl.log(tl.sum(tl.exp(y - peak[:, None, :]), 1))
+            x, gain = add_scores_to_rows(a, load_scores(unary + (t + 1) * M, label, M))
+    at = (n * chunks + k) * M + row
+    tl.store(products + at[:, None] * M + label[None, :], a, mask=(row < M)[:, None] & (label < M)[None, :])
+    tl.store(gains + at, total, mask=row < M)
+    if labels is not None:
+        if block == 0:
+            store_gold_score(unary, pairwise, labels + n * L, gold_scores + n * chunks + k, k, first, last, M, PER_EDGE)
+
+
+@triton.jit
+def add_scores_to_rows(a, u):
+    """`kernels.add_scores` for every row of a."""
+    top = finite(tl.max(u, 0))
+    x = a + (u - top)[None, :]
+    peak = tl.max(x, 1)
+    return x - finite(peak)[:, None], top.to(tl.float64) + peak.to(tl.float64)
+
+
+@triton.jit
+def load_product(products, gains, label, M: tl.constexpr):
+    """A chunk's matrix plus the gains of its rows, minus their largest, and that one in float64.
+
+    float32 holds the differences between rows, not their common part.
+    """
+    own = tl.load(gains + label, mask=label < M, other=NEG_INF)
+    shared = finite(tl.max(own, 0))
+    return load_matrix(products, label, M) + (own - shared).to(tl.float32)[:, None], shared
 
 
 @jit_unspecialized
 def boundary_kernel(
-    unary, pairwise, lengths, products, gains, gold_scores, boundaries, log_z, chunk, chunks, L, inner, count,
+    unary, pairwise, lengths, products, gains, gold_scores, boundaries, matrices, log_z, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Both messages at positions 0, chunk, 2 chunk, ... and the last, (N, 2, chunks + 1, M): `messages_kernel` on the
-    matrices of the chunks. Also log Z, minus the score of the labels if gold_scores are given."""
+    matrices of the chunks. Also log Z, minus the score of the labels if gold_scores are given.
+
+    If given, matrices, (N, chunks, M, M), receives the products with the gains of their rows.
+    """
     pid = tl.program_id(0).to(tl.int64)
     n, rightwards = pid // 2, pid % 2 == 0
     last = tl.load(lengths + n).to(tl.int32) - 1
     steps = (last + chunk - 1) // chunk
     k, step = tl.where(rightwards, 0, steps), tl.where(rightwards, 1, -1)
-    down, right = tl.where(rightwards, 1, M), tl.where(rightwards, M, 1)
     label = tl.arange(0, SIZE)
     inside = label < M
+    within = inside[:, None] & inside[None, :]
     unary += n * L * M
     boundaries += pid * (chunks + 1) * M
     products += n * chunks * M * M
     gains += n * chunks * M
-    # The gains vary along the label at the start of a chunk.
-    start = label[:, None] * tl.where(rightwards, 0, 1) + label[None, :] * tl.where(rightwards, 1, 0)
+    if matrices is not None:
+        matrices += n * chunks * M * M
 
     a = tl.where(inside, 0.0, NEG_INF)
     tl.store(boundaries + k * M + label, a, mask=inside)
     x, total = add_unary(a, unary + tl.minimum(k * chunk, last) * M, label, M)
-    for _s in range(steps):
+    for _s in tl.range(steps, num_stages=STAGES):
         edge = tl.minimum(k, k + step)
-        # float32 holds the differences between rows, not their common part.
-        shared = finite(tl.max(tl.load(gains + edge * M + label, mask=inside, other=NEG_INF), 0))
-        own = tl.load(gains + edge * M + start, mask=start < M, other=NEG_INF) - shared
-        w, top, in_exp = matrix(products + edge * M * M, down, right, label, M, False, own.to(tl.float32))
+        w, shared = load_product(products + edge * M * M, gains + edge * M, label, M)
+        if matrices is not None:
+            at = edge * M * M + label[:, None] * M + label[None, :]
+            tl.store(matrices + at, w, mask=within & rightwards)
+        w, top, in_exp = exp_matrix(tl.where(rightwards, w, tl.trans(w)), within)
         k += step
         a = step_message(x, w, in_exp)
         tl.store(boundaries + k * M + label, a, mask=inside)
@@ -111,3 +213,41 @@ def boundary_kernel(
             gold += tl.load(gold_scores + n * chunks + k)
         total = minus_score(total, gold)
     tl.store(log_z + n, total, mask=rightwards)
+
+
+@jit_unspecialized
+def best_boundary_kernel(
+    unary, pairwise, lengths, products, gains, pointers, known, best, chunk, chunks, L, inner, count,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The best labels at positions 0, chunk, 2 chunk, ... and the last, (N, chunks + 1): `decode_kernel` on the
+    matrices of the chunks. Also their score. pointers is (N, chunks, M)."""
+    n = tl.program_id(0).to(tl.int64)
+    last = tl.load(lengths + n).to(tl.int32) - 1
+    steps = (last + chunk - 1) // chunk
+    label = tl.arange(0, SIZE)
+    inside = label < M
+    unary += n * L * M
+    products += n * chunks * M * M
+    gains += n * chunks * M
+    pointers += n * chunks * M
+    known += n * (chunks + 1)
+
+    u = load_scores(unary, label, M)
+    invalid = count_invalid(u)
+    x, total = add_scores(tl.where(inside, 0.0, NEG_INF), u)
+    for k in tl.range(steps, num_stages=STAGES):
+        w, shared = load_product(products + k * M * M, gains + k * M, label, M)
+        invalid += count_invalid(tl.load(gains + k * M + label, mask=inside, other=NEG_INF))
+        reached, pointer = tl.max(x[:, None] + w, 0, return_indices=True)
+        tl.store(pointers + k * M + label, tl.minimum(pointer, M - 1).to(tl.uint8), mask=inside)
+        x, gain = add_unary(reached, unary + tl.minimum(k * chunk + chunk, last) * M, label, M)
+        total += gain + shared
+    total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
+    tl.store(best + n, total)
+    at = tl.where(total > NEG_INF, tl.minimum(tl.argmax(x, 0), M - 1), NONE)
+    tl.debug_barrier()  # pointers were written by other threads
+    for k in range(steps - 1, -1, -1):
+        tl.store(known + k + 1, at.to(tl.int64))
+        at = tl.where(at < 0, at, tl.load(pointers + k * M + tl.maximum(at, 0)).to(tl.int32))
+    tl.store(known, at.to(tl.int64))

@@ -15,21 +15,42 @@ over t.
 import triton
 import triton.language as tl
 
-from .kernels import NEG_INF, add_edge_mass, add_unary, finite, jit_unspecialized, matrix, zero_tail
+from .decode_kernels import NONE
+from .kernels import (
+    NEG_INF,
+    add_edge_mass,
+    add_unary,
+    exp_scores,
+    finite,
+    inverse,
+    jit_unspecialized,
+    load_matrix,
+    load_scores,
+    matrix,
+    max_by_bits,
+    zero_tail,
+)
 
 
 @jit_unspecialized
 def log_marginals_kernel(
-    unary, pairwise, lengths, state, labels, log_p, loss, chunk, chunks, L, inner, count,
+    unary, pairwise, lengths, state, labels, log_p, loss, best, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """log p, 0 beyond the length; with labels also -1/length sum_t log p_t(y_t) of each chunk, (N, chunks)."""
+    """log p, 0 beyond the length; with labels also -1/length sum_t log p_t(y_t) of each chunk, (N, chunks).
+
+    With `best`, (N, L), the most probable label of each position instead; -100 beyond the length and if log p is NaN.
+    """
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
     length = tl.load(lengths + n).to(tl.int32)
     if labels is not None:
         labels += n * L
+    if log_p is not None:
+        log_p += n * L * M
+    if best is not None:
+        best += n * L
     total = store_log_marginals(
-        unary + n * L * M, length, state + 2 * n * L * M, labels, log_p + n * L * M,
+        unary + n * L * M, length, state + 2 * n * L * M, labels, log_p, best,
         k * chunk, tl.minimum(k * chunk + chunk, L), L, M, SIZE, ROWS,
     )  # fmt: skip
     if labels is not None:
@@ -38,9 +59,10 @@ def log_marginals_kernel(
 
 @triton.jit
 def store_log_marginals(
-    unary, length, state, labels, log_p, first, stop, L, M: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr
-):
-    """log p of one sequence from first to stop; returns the contribution of these positions to its cross-entropy."""
+    unary, length, state, labels, log_p, best, first, stop, L,
+    M: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """log p, or the best labels, of one sequence from first to stop; returns what these add to its cross-entropy."""
     label = tl.arange(0, SIZE)[None, :]
     total = tl.zeros((ROWS,), tl.float64)
     for start in tl.range(first, stop, ROWS):
@@ -53,7 +75,11 @@ def store_log_marginals(
         s = v - finite(tl.max(v, 1))[:, None] + tl.load(state + at, mask=read, other=NEG_INF)
         s -= finite(tl.max(s, 1))[:, None]
         s -= finite(tl.log(tl.sum(tl.exp(s), 1)))[:, None]
-        tl.store(log_p + at, tl.where(there[:, None], s, 0.0), mask=(t < stop)[:, None] & (label < M))
+        if log_p is not None:
+            tl.store(log_p + at, tl.where(there[:, None], s, 0.0), mask=(t < stop)[:, None] & (label < M))
+        if best is not None:
+            shown = there & (tl.sum(tl.where(s == s, 0, 1), 1) == 0)
+            tl.store(best + t, tl.where(shown, tl.argmax(s, 1), NONE).to(tl.int64), mask=t < stop)
         if labels is not None:
             y = tl.load(labels + t, mask=there, other=0)
             picked = tl.sum(tl.where(label == y[:, None], s, 0.0), 1).to(tl.float64)
@@ -63,70 +89,222 @@ def store_log_marginals(
 
 
 @triton.jit
-def centred(nodes, labels, log_p, t, weight_n, length, label, M: tl.constexpr):
+def load_mass(nodes, labels, log_p, t, label, M: tl.constexpr):
+    """log p of a position, and the mass put on it: a vector or, without nodes, a label."""
+    given = tl.load(labels + t) if nodes is None else tl.load(nodes + t * M + label, mask=label < M, other=0.0)
+    return tl.load(log_p + t * M + label, mask=label < M, other=NEG_INF), given
+
+
+@triton.jit
+def centre(log_p, given, nodes, weight_n, length, label):
     """The mass of a position minus its mean under p, so that it sums to 0 (see `reference.transport`).
 
     Without nodes, the mass is -1/length at the label: the gradient of the cross-entropy.
     """
-    log_p = tl.load(log_p + t * M + label, mask=label < M, other=NEG_INF)
     if nodes is None:
-        put = tl.where((label == tl.load(labels + t)) & (log_p > NEG_INF), -1.0 / length, 0.0)
+        hit = (label == given) & (log_p > NEG_INF)
+        put = tl.where(hit, -1.0 / length, 0.0)
+        total = tl.max(hit.to(tl.int32), 0) * (-1.0 / length)
     else:
-        put = tl.load(nodes + t * M + label, mask=log_p > NEG_INF, other=0.0)
-    return weight_n * (put - tl.exp(log_p) * tl.sum(put, 0))
+        put = tl.where(log_p > NEG_INF, given, 0.0)
+        total = tl.sum(put, 0)
+    return weight_n * (put - tl.exp(log_p) * total)
+
+
+@triton.jit
+def centred(nodes, labels, log_p, t, weight_n, length, label, M: tl.constexpr):
+    """`centre` of position t."""
+    log_p, given = load_mass(nodes, labels, log_p, t, label, M)
+    return centre(log_p, given, nodes, weight_n, length, label)
 
 
 @jit_unspecialized
 def transport_kernel(
-    unary, pairwise, lengths, nodes, labels, weight, stride, log_p, state, masses, L, inner, count,
+    unary, pairwise, lengths, nodes, labels, weight, stride, log_p, state, masses, boundaries, ends, chunk, chunks,
+    L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """r and l into masses, (N, 2, L, M). l is r of the reversed chain: W transposed, and a instead of b."""
+    """r and l into masses, (N, 2, L, M). l is r of the reversed chain: W transposed, and a instead of b.
+
+    Each program processes a chunk in one direction. With `ends`, (N, 2, chunks, M), it starts without mass, and stores
+    only what arrives at the end of the chunk. With `boundaries`, (N, 2, chunks + 1, M), it starts with the mass given
+    there. With neither, the only chunk is the whole chain.
+    """
     pid = tl.program_id(0).to(tl.int64)
-    n, leftwards = pid // 2, pid % 2
+    n, k, leftwards = pid // (2 * chunks), (pid // 2 % chunks).to(tl.int32), pid % 2
+    rightwards = leftwards == 0
+    length = tl.load(lengths + n).to(tl.int32)
+    first, last = k * chunk, tl.minimum(k * chunk + chunk, length - 1)
+    t = tl.where(rightwards, tl.minimum(first, last), last)
+    label = tl.arange(0, SIZE)
+    inside = label < M
     if nodes is None:
         labels += n * L
     else:
         nodes += n * L * M
-    carry_mass(
-        unary + n * L * M, pairwise + n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M),
-        tl.load(lengths + n).to(tl.int32), nodes, labels, tl.load(weight + n * stride), log_p + n * L * M,
-        state + 2 * n * L * M, masses + 2 * n * L * M, leftwards, L, M, SIZE, PER_EDGE, STAGES,
+    log_p += n * L * M
+    weight_n = tl.load(weight + n * stride)
+    if ends is not None:
+        mass = tl.zeros((SIZE,), tl.float32)
+    else:
+        masses += (2 * n + leftwards) * L * M
+        mass = centred(nodes, labels, log_p, t, weight_n, length, label, M)
+        if boundaries is not None:
+            boundary = (2 * n + leftwards) * (chunks + 1) + tl.where(rightwards, k, k + 1)
+            known = tl.load(boundaries + boundary * M + label, mask=inside, other=0.0)
+            mass = tl.where(rightwards | (last < length - 1), known, mass)
+        # A boundary between chunks is stored by the program that arrives there, a chain end by that which starts there.
+        stores_start = tl.where(rightwards, k == 0, (last == length - 1) & ((first < last) | (k == 0)))
+        tl.store(masses + t * M + label, mass, mask=inside & stores_start)
+    mass = carry_mass(
+        unary + n * L * M, pairwise + n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M), length, nodes, labels,
+        weight_n, log_p, state + 2 * n * L * M, masses, mass, leftwards, first, last, L, M, SIZE, PER_EDGE, STAGES,
     )  # fmt: skip
+    if ends is not None:
+        tl.store(ends + ((2 * n + leftwards) * chunks + k) * M + label, mass, mask=inside)
 
 
 @triton.jit
 def carry_mass(
-    unary, pairwise, length, nodes, labels, weight_n, log_p, state, masses, leftwards, L,
+    unary, pairwise, length, nodes, labels, weight_n, log_p, state, masses, mass, leftwards, first, last, L,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """r of one sequence, or l if leftwards is 1."""
-    rightwards = leftwards == 0
-    down, right = tl.where(rightwards, 1, M), tl.where(rightwards, M, 1)
-    t, step = tl.where(rightwards, 0, length - 1), tl.where(rightwards, 1, -1)
-    label = tl.arange(0, SIZE)
-    inside = label < M
-    message = state + (1 - leftwards) * L * M
-    masses += leftwards * L * M
-    if not PER_EDGE:
-        w, top, in_exp = matrix(pairwise, down, right, label, M)
+    """r from first to last into masses, (L, M), if given, or l from last to first if leftwards is 1.
 
-    mass = centred(nodes, labels, log_p, t, weight_n, length, label, M)
-    tl.store(masses + t * M + label, mass, mask=inside)
-    b = tl.load(message + t * M + label, mask=inside, other=NEG_INF)
-    for _s in tl.range(1, length, num_stages=STAGES):
-        if PER_EDGE:
-            w, _top, in_exp = matrix(pairwise + tl.minimum(t, t + step) * M * M, down, right, label, M)
-        t += step
-        ahead = tl.load(message + t * M + label, mask=inside, other=NEG_INF)
-        v, _gain = add_unary(ahead, unary + t * M, label, M)
+    mass is that at the start; returns that at the end.
+    """
+    rightwards = leftwards == 0
+    t, step = tl.where(rightwards, tl.minimum(first, last), last), tl.where(rightwards, 1, -1)
+    label = tl.arange(0, SIZE)
+    message = state + (1 - leftwards) * L * M
+    if PER_EDGE:
+        mass = carry_in_log_domain(
+            unary, pairwise, None, length, nodes, labels, weight_n, log_p, message, masses, mass, leftwards == 1,
+            t, step, last - first, M, SIZE, STAGES,
+        )  # fmt: skip
+    else:
+        w, top, in_exp = matrix(pairwise, label, M, False, leftwards == 1)
         if in_exp:
-            arrived = tl.sum((mass * tl.exp(-finite(b)))[None, :] * w, 1) * tl.exp(v)
+            mass = carry_in_exp_domain(
+                unary, w, length, nodes, labels, weight_n, log_p, message, masses, mass, t, step, last - first, M, SIZE
+            )
         else:
-            arrived = tl.sum(mass[None, :] * tl.exp(w + v[:, None] - finite(b)[None, :]), 1)
+            mass = carry_in_log_domain(
+                unary, pairwise, w, length, nodes, labels, weight_n, log_p, message, masses, mass, leftwards == 1,
+                t, step, last - first, M, SIZE, STAGES,
+            )  # fmt: skip
+    return mass
+
+
+@triton.jit
+def carry_in_exp_domain(
+    unary, w, length, nodes, labels, weight_n, log_p, message, masses, mass, t, step, steps,
+    M: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """`carry_mass` with w = exp(W). What a step reads is loaded two steps ahead."""
+    label = tl.arange(0, SIZE)
+    end = t + tl.maximum(steps, 0) * step
+    b = load_scores(message + t * M, label, M)
+    u0, b0, p0, n0 = load_step(unary, message, nodes, labels, log_p, t + step, step, end, label, M)
+    u1, b1, p1, n1 = load_step(unary, message, nodes, labels, log_p, t + 2 * step, step, end, label, M)
+    for _s in range(steps):
+        t += step
+        u2, b2, p2, n2 = load_step(unary, message, nodes, labels, log_p, t + 2 * step, step, end, label, M)
+        arrived = tl.sum((mass * tl.exp(-finite(b)))[:, None] * w, 0)
+        e, _top = exp_scores(b0 + (u0 - finite(max_by_bits(u0))))
+        mass = arrived * e + centre(p0, n0, nodes, weight_n, length, label)
+        if masses is not None:
+            tl.store(masses + t * M + label, mass, mask=label < M)
+        b = b0
+        u0, b0, p0, n0 = u1, b1, p1, n1
+        u1, b1, p1, n1 = u2, b2, p2, n2
+    return mass
+
+
+@triton.jit
+def carry_in_log_domain(
+    unary, pairwise, w, length, nodes, labels, weight_n, log_p, message, masses, mass, transposed, t, step, steps,
+    M: tl.constexpr, SIZE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """`carry_mass` with w = W minus its maximum, or None if there is one matrix per edge."""
+    label = tl.arange(0, SIZE)
+    b = load_scores(message + t * M, label, M)
+    for _s in tl.range(0, steps, num_stages=STAGES):
+        if w is None:
+            edge = load_matrix(pairwise + tl.minimum(t, t + step) * M * M, label, M, transposed)
+            edge -= finite(tl.max(edge))
+        else:
+            edge = w
+        t += step
+        ahead = load_scores(message + t * M, label, M)
+        v, _gain = add_unary(ahead, unary + t * M, label, M)
+        arrived = tl.sum(mass[:, None] * tl.exp(edge + v[None, :] - finite(b)[:, None]), 0)
         mass = arrived + centred(nodes, labels, log_p, t, weight_n, length, label, M)
         b = ahead
-        tl.store(masses + t * M + label, mass, mask=inside)
+        if masses is not None:
+            tl.store(masses + t * M + label, mass, mask=label < M)
+    return mass
+
+
+@triton.jit
+def load_step(unary, message, nodes, labels, log_p, t, step, end, label, M: tl.constexpr):
+    """Everything that `carry_mass` reads at t, or at the end if that comes first."""
+    t = tl.where(step > 0, tl.minimum(t, end), tl.maximum(t, end))
+    log_p, given = load_mass(nodes, labels, log_p, t, label, M)
+    return load_scores(unary + t * M, label, M), load_scores(message + t * M, label, M), log_p, given
+
+
+@jit_unspecialized
+def mass_boundary_kernel(
+    unary, pairwise, lengths, nodes, labels, weight, stride, log_p, state, matrices, ends, boundaries, chunk, chunks,
+    L, inner, count,
+    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """r and l at positions 0, chunk, 2 chunk, ... and the last, (N, 2, chunks + 1, M), from what arrives at `ends`.
+
+    A chunk with the matrix W' (see `scan`), first position s and last position e carries mass by
+
+        P(y_e = j | y_s = i) = exp(W'(i, j) + v_e(j) - b_s(i)) / c
+
+    where c, the same for all i, follows from  sum_ij p_s(i) P(y_e = j | y_s = i) = 1.
+    """
+    pid = tl.program_id(0).to(tl.int64)
+    n, leftwards = pid // 2, pid % 2
+    rightwards = leftwards == 0
+    length = tl.load(lengths + n).to(tl.int32)
+    last = length - 1
+    steps = (last + chunk - 1) // chunk
+    k, step = tl.where(rightwards, 0, steps), tl.where(rightwards, 1, -1)
+    label = tl.arange(0, SIZE)
+    inside = label < M
+    if nodes is None:
+        labels += n * L
+    else:
+        nodes += n * L * M
+    unary += n * L * M
+    log_p += n * L * M
+    message = state + (2 * n + 1 - leftwards) * L * M
+    matrices += n * chunks * M * M
+    ends += pid * chunks * M
+    boundaries += pid * (chunks + 1) * M
+
+    start = tl.where(rightwards, 0, last)
+    mass = centred(nodes, labels, log_p, start, tl.load(weight + n * stride), length, label, M)
+    tl.store(boundaries + k * M + label, mass, mask=inside)
+    b, p = load_scores(message + start * M, label, M), tl.exp(load_scores(log_p + start * M, label, M))
+    for _s in tl.range(steps, num_stages=STAGES):
+        edge = tl.minimum(k, k + step)
+        k += step
+        t = tl.minimum(k * chunk, last)
+        ahead = load_scores(message + t * M, label, M)
+        v, _gain = add_unary(ahead, unary + t * M, label, M)
+        y = load_matrix(matrices + edge * M * M, label, M, leftwards == 1) + v[None, :] - finite(b)[:, None]
+        y = tl.exp(y - finite(tl.max(y)))
+        total = tl.sum(tl.sum(p[:, None] * y, 0), 0)
+        mass = tl.sum(mass[:, None] * y, 0) * inverse(total)
+        b, p = ahead, tl.exp(load_scores(log_p + t * M, label, M))
+        mass += tl.load(ends + edge * M + label, mask=inside, other=0.0)
+        tl.store(boundaries + k * M + label, mass, mask=inside)
 
 
 @jit_unspecialized
@@ -164,7 +342,7 @@ def store_gradient(
     square = label[:, None] * M + label[None, :]
     within = inside[:, None] & inside[None, :]
     if not PER_EDGE:
-        w, top, in_exp = matrix(pairwise, M, 1, label, M)
+        w, top, in_exp = matrix(pairwise, label, M)
         total = tl.zeros((SIZE, SIZE), tl.float32)
 
     a = tl.load(alpha + last * M + label, mask=inside, other=NEG_INF)
@@ -184,7 +362,7 @@ def store_gradient(
         put = centred(nodes, labels, log_p, t, weight_n, length, label, M)
         tl.store(moved + t * M + label, r + (left - put), mask=inside)
         if PER_EDGE:
-            w, _top, in_exp = matrix(pairwise + t * M * M, M, 1, label, M)
+            w, _top, in_exp = matrix(pairwise + t * M * M, label, M)
             total = tl.zeros((SIZE, SIZE), tl.float32)
         total = add_edge_mass(total, r[:, None], v_ahead[None, :], b[:, None], w, in_exp)
         total = add_edge_mass(total, left_ahead[None, :], x[:, None], a_ahead[None, :], w, in_exp)
