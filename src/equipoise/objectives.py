@@ -124,6 +124,11 @@ def _by_position(log_p: Tensor, lengths: Tensor | None) -> Tensor:
     return labels if lengths is None else torch.where(positions(log_p, lengths), labels, IGNORE)
 
 
+def _by_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Tensor:
+    labels = backends.likeliest(given(unary, pairwise, lengths))
+    return _by_position(inference.log_marginals(unary, pairwise, lengths), lengths) if labels is None else labels
+
+
 def _by_unary(unary: Tensor, lengths: Tensor | None) -> Tensor:
     exists = True if lengths is None else positions(unary, lengths)
     invalid = (~(unary < torch.inf).all(-1) & exists).any(-1)
@@ -137,9 +142,7 @@ def _by_mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> T
 
 RULES: dict[str, Rule] = {
     "map": lambda unary, pairwise, lengths: inference.decode(unary, pairwise, lengths)[0],
-    "marginal": lambda unary, pairwise, lengths: _by_position(
-        inference.log_marginals(unary, pairwise, lengths), lengths
-    ),
+    "marginal": _by_marginals,
     "mean_field": _by_mean_field,
     "unary": lambda unary, pairwise, lengths: _by_unary(unary, lengths),
 }

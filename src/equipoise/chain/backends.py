@@ -127,3 +127,13 @@ def mean_field(chain: Problem, iterations: int, schedule: str) -> Tensor:
     if "gpu" in BACKENDS and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule):
         return gpu_meanfield.mean_field(*chain, iterations)
     return meanfield.mean_field(*chain, iterations, schedule)
+
+
+def likeliest(chain: Problem) -> Tensor | None:
+    """The most probable label of each position, (*batch, L), -100 beyond the length and if log p is NaN.
+
+    None if there is no kernel for it, so that it must be found from the marginals.
+    """
+    if "gpu" in BACKENDS and values.eager() and gpu.supports(chain.unary, chain.pairwise):
+        return gpu.likeliest(*chain)
+    return None
