@@ -19,7 +19,6 @@ from ..reference import finite
 from . import kernels, transport_kernels, wide_decode_kernels, wide_gradient_kernels, wide_kernels
 from .launch import int64_labels, plan, weight_and_stride
 
-
 MIN_LABELS, MAX_LABELS = 129, 4096
 ROWS, COLUMNS, DEPTH, WARPS = 16, 32, 64, 4  # sequences, labels to go to and labels to come from of a program
 POSITIONS_PER_PROGRAM = 8  # if positions are independent
