@@ -2,6 +2,7 @@
 
 import importlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +26,18 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GPU = Backend("gpu", gpu, DEVICE, (torch.float32,), kernels=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # log 0 is -inf in the kernels
+
+
+@pytest.fixture(autouse=True)
+def strict_memory() -> Iterator[None]:
+    """In the interpreter, check addresses and do not rely on the content of fresh memory or the order of programs."""
+    if DEVICE == "cuda":
+        yield
+        return
+    from interpreter import strict
+
+    with strict():
+        yield
 
 
 def on_device(test: Any) -> Any:
@@ -97,6 +110,13 @@ def test_contract_in_every_shape(batch: tuple[int, ...], length: int, m: int, ow
 @pytest.mark.parametrize("scale", [1e-3, 10.0, 100.0, 1e4])
 def test_contract_at_every_scale(scale: float, forbidden: float) -> None:
     check(make((2,), 4, 3, scale=scale, forbidden=forbidden), scale)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_chunks_beyond_the_end_of_a_chain_read_nothing() -> None:
+    """The first sequence of the batch is the shortest, so that what they read would lie before all scores."""
+    p = make((2,), 7, 3)
+    check(p._replace(lengths=torch.tensor([1, 7], device=DEVICE)).clean())
 
 
 @pytest.mark.parametrize("own", [(), "edge"])

@@ -295,7 +295,7 @@ def exp_domain_messages(a, unary, w, state, t, step, steps, M: tl.constexpr, SIZ
     exp(x) is z / max z. What the next message is divided by, 2^k, is close to max z, exact, and known in time.
     """
     label = tl.arange(0, SIZE)
-    end = t + steps * step
+    end = t + tl.maximum(steps, 0) * step
     a_top = finite(tl.max(a, 0))
     e, top = exp_scores(load_scores(unary + t * M, label, M))
     z = tl.exp(a - a_top) * e
