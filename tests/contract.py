@@ -4,6 +4,7 @@ The truth is the reference in float64, or all labellings written out (`enumerati
 `Case`. `tests/chain/test_contract.py` draws the cases with hypothesis; `tests/chain/test_gpu.py` uses fixed ones.
 """
 
+import importlib
 import math
 from typing import Any, NamedTuple
 
@@ -59,6 +60,22 @@ class Case(NamedTuple):
         return (
             2e-6 * scale if backend.name.startswith("gpu") else 100 * torch.finfo(self.problem.unary.dtype).eps * scale
         )
+
+
+def use_chunks(monkeypatch: Any, chunks: bool) -> None:
+    """Let the GPU backend process all chains in chunks, or none."""
+    backend, repeat, scan = (
+        importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("backend", "repeat", "scan")
+    )
+
+    def chunk(unary: Tensor, pairwise: Tensor) -> int:
+        return math.isqrt(unary.shape[-2]) if chunks and unary.shape[-2] > 1 else 0
+
+    monkeypatch.setattr(scan, "chunk_for_sums", chunk)
+    monkeypatch.setattr(scan, "chunk_for_decode", chunk)
+    if chunks:
+        monkeypatch.setattr(backend, "is_short", lambda unary, pairwise: False)
+    repeat.replays.clear()
 
 
 def _beyond(p: Problem, value: float) -> Tensor:

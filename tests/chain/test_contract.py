@@ -1,7 +1,6 @@
 """Every backend keeps the contract (`contract`), on shapes, lengths, kinds of pairwise, -inf patterns and dtypes."""
 
 import importlib
-import math
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -47,10 +46,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if not name.startswith("gpu"):
         module = {"reference": reference, "exponential": exponential, "cpu": cpu}[name]
         return Backend(name, module, kernels=name == "cpu")
-    module, scan = (importlib.import_module(f"equipoise.chain.gpu.{x}") for x in ("backend", "scan"))
-    if name == "gpu, in chunks":
-        monkeypatch.setattr(scan, "worthwhile", lambda unary: unary.shape[-2] > 1)
-        monkeypatch.setattr(scan, "chunk_length", lambda length, m: math.isqrt(length))
+    contract.use_chunks(monkeypatch, name == "gpu, in chunks")
+    module = importlib.import_module("equipoise.chain.gpu.backend")
     return Backend(name, module, "cuda" if CUDA else "cpu", (torch.float32,), kernels=True)
 
 
@@ -113,7 +110,7 @@ def test_fused_losses_equal_the_reference(backend: Backend) -> None:
     short = 9 if backend.name == "cpu" else 5
     strategy = cases(backend, max_length=short, labels=[1, 2, 3, 7, 8, 9, 17])
     if backend.name != "cpu":
-        strategy = strategy.filter(lambda case: backend.module.is_short(*case.problem[:2]))
+        strategy = strategy.filter(lambda case: backend.module.has_fused_loss(*case.problem[:2]))
     check(backend, contract.fused_loss, strategy, 100)
 
 

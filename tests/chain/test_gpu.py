@@ -1,13 +1,12 @@
 """The Triton backend beyond the contract: shapes, launches, operators, autograd. Interpreted if there is no GPU."""
 
 import importlib
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from contract import EQUALITIES, FACTS, Backend, Case, fused_loss
+from contract import EQUALITIES, FACTS, Backend, Case, fused_loss, use_chunks
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,10 +16,10 @@ from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
 
 pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
-gpu, scan, wide, launch, start = (
-    importlib.import_module(f"equipoise.{name}")
-    for name in ("chain.gpu.backend", "chain.gpu.scan", "chain.gpu.wide", "chain.gpu.launch", "native.triton_start")
+gpu, wide, launch, repeat = (
+    importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("backend", "wide", "launch", "repeat")
 )
+start = importlib.import_module("equipoise.native.triton_start")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GPU = Backend("gpu", gpu, DEVICE, (torch.float32,), kernels=True)
@@ -31,6 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning") 
 @pytest.fixture(autouse=True)
 def strict_memory() -> Iterator[None]:
     """In the interpreter, check addresses and do not rely on the content of fresh memory or the order of programs."""
+    repeat.replays.clear()  # tests set what they follow from
     if DEVICE == "cuda":
         yield
         return
@@ -70,53 +70,60 @@ def check(p: Problem, scale: float = 1.0) -> None:
     case = Case(Problem(*(x.cpu() for x in p)), scale)
     for holds in [*EQUALITIES, *(FACTS if DEVICE == "cuda" else [])]:
         holds(GPU, case)
-    if gpu.is_short(p.unary, p.pairwise):
+    if gpu.has_fused_loss(p.unary, p.pairwise):
         fused_loss(GPU, case)
 
 
 @pytest.fixture(params=["sequential", "in chunks"])
 def in_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions one after the other, and chunks of them in parallel."""
-    in_chunks = request.param == "in chunks"
-    monkeypatch.setattr(scan, "worthwhile", lambda unary: in_chunks and unary.shape[-2] > 1)
-    monkeypatch.setattr(scan, "chunk_length", lambda length, m: math.isqrt(length))
+    use_chunks(monkeypatch, request.param == "in chunks")
 
 
-@pytest.mark.usefixtures("in_time")
-@pytest.mark.parametrize(
-    ("batch", "length", "m", "own"),
-    [
-        ((2,), 4, 3, ()),
-        ((2,), 4, 3, (2,)),
-        ((2,), 4, 3, "edge"),
-        ((2, 2), 3, 2, (2, 1)),
-        ((2, 2), 3, 2, (1, 2)),
-        ((2, 1, 2), 2, 2, (2, 1, 1)),
-        ((2, 2, 2), 2, 2, (2, 1, 2)),  # pairwise varies in batch dimensions that are not adjacent
-        ((), 4, 3, ()),
-        ((0,), 4, 3, ()),
-        ((2,), 1, 3, ()),
-        ((2,), 1, 3, "edge"),
-        ((2,), 3, 1, ()),
-        ((2,), 2, 20, ()),
-    ],
-)
+SHAPES: list[tuple[tuple[int, ...], int, int, Any]] = [
+    ((2,), 4, 3, ()),
+    ((2,), 4, 3, (2,)),
+    ((2,), 4, 3, "edge"),
+    ((2, 1, 2), 2, 2, (2, 1, 1)),
+    ((0,), 4, 3, ()),
+    ((2,), 1, 3, ()),
+    ((2,), 2, 20, ()),
+    ((), 4, 3, ()),
+    ((2, 2), 3, 2, (1, 2)),
+    ((2, 2), 3, 2, (2, 1)),
+    ((2, 2, 2), 2, 2, (2, 1, 2)),  # pairwise varies in batch dimensions that are not adjacent
+    ((2,), 1, 3, "edge"),
+    ((2,), 3, 1, ()),
+]
+
+
+@pytest.mark.parametrize(("batch", "length", "m", "own"), SHAPES)
 def test_contract_in_every_shape(batch: tuple[int, ...], length: int, m: int, own: Any) -> None:
     check(make(batch, length, m, own))
 
 
-@pytest.mark.usefixtures("in_time")
-@pytest.mark.parametrize("forbidden", [0.0, 0.4])
-@pytest.mark.parametrize("scale", [1e-3, 10.0, 100.0, 1e4])
-def test_contract_at_every_scale(scale: float, forbidden: float) -> None:
+@pytest.mark.parametrize(("batch", "length", "m", "own"), SHAPES[:7])
+def test_contract_in_chunks(batch: tuple[int, ...], length: int, m: int, own: Any, monkeypatch: Any) -> None:
+    use_chunks(monkeypatch, True)
+    check(make(batch, length, m, own))
+
+
+@pytest.mark.parametrize(
+    ("scale", "forbidden", "chunks"),
+    [
+        *((1e-3, 0.0, False), (10.0, 0.0, False), (100.0, 0.0, False), (10.0, 0.4, False), (1e4, 0.4, False)),
+        *((10.0, 0.0, True), (100.0, 0.0, True), (1e4, 0.4, True)),
+    ],
+)
+def test_contract_at_every_scale(scale: float, forbidden: float, chunks: bool, monkeypatch: Any) -> None:
+    use_chunks(monkeypatch, chunks)
     check(make((2,), 4, 3, scale=scale, forbidden=forbidden), scale)
 
 
-@pytest.mark.usefixtures("in_time")
-def test_chunks_beyond_the_end_of_a_chain_read_nothing() -> None:
+def test_chunks_beyond_the_end_of_a_chain_read_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sequence of the batch is the shortest, so that what they read would lie before all scores."""
-    p = make((2,), 7, 3)
-    check(p._replace(lengths=torch.tensor([1, 7], device=DEVICE)).clean())
+    use_chunks(monkeypatch, True)
+    check(make((2,), 4, 2)._replace(lengths=torch.tensor([1, 4], device=DEVICE)).clean())
 
 
 @pytest.mark.parametrize("own", [(), "edge"])
@@ -195,6 +202,24 @@ def test_the_cross_entropy_of_a_label_out_of_range_is_nan() -> None:
     assert gpu.cross_entropy(*p, labels)[0].isnan().tolist() == [True, True, False]
 
 
+@pytest.mark.usefixtures("in_time")
+def test_repeated_launches_equal_recorded_ones() -> None:
+    """For other tensors of the same shapes, without labels, with gaps in memory, and with one tensor given twice."""
+    p, labels = make((), 2, 2, scale=3.0), torch.tensor([1, 0], device=DEVICE)
+    u, w = p.unary, p.pairwise.view(2, 2)
+    spaced = torch.stack([u, u], -1)[..., 0]
+
+    def results(u: Tensor, w: Tensor, y: Tensor | None) -> list[Tensor]:
+        value, weighted = gpu.fused_loss("likelihood", u, w, p.lengths, y)
+        return [value, *weighted(torch.tensor(2.0, device=DEVICE)), *gpu.decode(u, w, p.lengths)]
+
+    problems = [(w, w, labels), (u, w, labels), (2 * u, w + 1, labels), (spaced, w.mT, labels), (w, u, None)]
+    repeated = [results(*x) for x in problems]
+    for x, got in zip(problems, repeated, strict=True):
+        repeat.replays.clear()
+        assert all(map(torch.equal, got, results(*x)))
+
+
 def test_weights_may_have_any_strides() -> None:
     p = make((2, 2), 3, 2)
     state, known = gpu.forward(*p)[1], gpu.messages(*p)
@@ -268,13 +293,15 @@ def use_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("use_kernels")
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("how", ["one kernel", "several kernels", "gradient later"])
 @pytest.mark.parametrize("loss", [objectives.likelihood, objectives.marginal])
-def test_gradients_of_losses_in_every_mode_of_autograd(loss: Any, short: bool, monkeypatch: Any) -> None:
+def test_gradients_of_losses_in_every_mode_of_autograd(loss: Any, how: str, monkeypatch: Any) -> None:
     """Equal and unequal weights, a second backward pass, batched gradients, and second derivatives."""
     p, calls = make((3,), 4, 3), []
-    if not short:
+    if how == "several kernels":
         monkeypatch.setattr(gpu, "is_short", lambda unary, pairwise: False)
+    if how == "gradient later":
+        monkeypatch.setattr(gpu, "has_fused_loss", lambda unary, pairwise: False)
     monkeypatch.setattr(gpu, "fused_loss", lambda *args, original=gpu.fused_loss: calls.append(1) or original(*args))
     labels = torch.arange(12, device=DEVICE).view(3, 4) % 3
     weights = torch.tensor([[1.0, 1.0, 1.0], [0.5, -2.0, 3.0]], device=DEVICE)
@@ -291,7 +318,7 @@ def test_gradients_of_losses_in_every_mode_of_autograd(loss: Any, short: bool, m
         found += [*first, *torch.autograd.grad(sum(x.square().sum() for x in first), (u, w))]
         found += torch.autograd.grad(loss(u, w, labels, p.lengths), (u, w), weights[1].to(dtype))
         results.append(found)
-    assert len(calls) == (2 if short else 0)
+    assert len(calls) == (0 if how == "gradient later" else 2)
     for got, want in zip(*results, strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
 
@@ -401,7 +428,7 @@ def test_a_prepared_launch_keeps_its_tensors_alive() -> None:
     p, weight = make((4,), 7, 5), torch.arange(4.0, device=DEVICE)
     want = [x.clone() for x in gpu.fused_loss("cross_entropy", *p, p.unary.argmax(-1))[1](weight)]
     _, weighted = gpu.fused_loss("cross_entropy", *p, p.unary.argmax(-1))
-    size = launch.plan(p.unary.shape, p.pairwise.shape).fused_losses["cross_entropy"].scratch
-    blockers = [torch.full((size,), torch.nan, device=DEVICE) for _ in range(8)]  # would reuse freed memory
+    sizes = 4 * 5 * 5, p.unary.numel()  # of the gradients of matrices and positions
+    blockers = [torch.full((n,), torch.nan, device=DEVICE) for n in 8 * sizes]  # would reuse freed memory
     assert all(map(torch.equal, weighted(weight), want))
     del blockers

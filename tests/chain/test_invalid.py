@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import contract
 import pytest
 import torch
 from hypothesis import Phase, given, settings
@@ -63,11 +64,8 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mod
         if name == "exponential":
             monkeypatch.setattr(exponential, "fits", lambda unary, pairwise: True)
         return Mode(name)
-    gpu, scan, mean_field = (
-        importlib.import_module(f"equipoise.chain.gpu.{x}") for x in ("backend", "scan", "meanfield")
-    )
-    if name == "gpu, in chunks":
-        monkeypatch.setattr(scan, "worthwhile", lambda unary: unary.shape[-2] > 1)
+    gpu, mean_field = (importlib.import_module(f"equipoise.chain.gpu.{x}") for x in ("backend", "meanfield"))
+    contract.use_chunks(monkeypatch, name == "gpu, in chunks")
     if not CUDA:
         monkeypatch.setitem(backends.BACKENDS, "gpu", gpu)
         monkeypatch.setitem(backends.KERNELS, "gpu", gpu)

@@ -115,7 +115,7 @@ def direct(name: str) -> bool:
 
 def prefers_fused(name: str, chain: Problem) -> bool:
     """Whether the backend should compute a loss together with its gradient."""
-    return name == "cpu" or gpu.is_short(chain.unary, chain.pairwise)
+    return name == "cpu" or gpu.has_fused_loss(chain.unary, chain.pairwise)
 
 
 def load(name: str) -> Backend:

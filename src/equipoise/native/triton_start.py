@@ -58,20 +58,25 @@ def start(
         found[programs, 1, 1](*arguments, *constants, stream=stream)
 
 
+def find(kernel: Any, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> Any:
+    """The compiled kernel that `start` launches with these arguments; None in Triton's interpreter."""
+    return compiled.get((kernel.fn, arguments[0].get_device(), constants, *map(type, arguments)))
+
+
 def prepare(
     kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]
 ) -> Callable[[Tensor, int], None]:
-    """A function that takes the first two arguments, a tensor and a number, and launches on this device and stream."""
+    """A function that takes the first two arguments, a tensor and a number, and launches on this device."""
     device = arguments[0].get_device()
     found = compiled.get((kernel.fn, device, constants, Tensor, int, *map(type, arguments)))
     if not DIRECT_LAUNCH or found is None or device != values.current_device():
         return lambda x, n: start(kernel, programs, warps, (x, n, *arguments), constants)
-    stream, run = values.current_stream(device), found.run
-    first = programs, 1, 1, stream, found.function, found.packed_metadata, None, None, None
+    run, stream = found.run, values.current_stream
+    program = found.function, found.packed_metadata, None, None, None
     last = *_addresses(arguments), *constants
 
     def later(x: Tensor, n: int, _alive: tuple[Any, ...] = arguments) -> None:
-        run(*first, x.data_ptr(), n, *last)
+        run(programs, 1, 1, stream(device), *program, x.data_ptr(), n, *last)
 
     return later
 

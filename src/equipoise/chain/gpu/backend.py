@@ -4,9 +4,10 @@ Two programs process a sequence, one from each end, so a batch takes the time of
 are processed in parallel over time (`scan`). Gradients of a shared matrix are summed in a fixed order: the same input
 gives the same bits. No function waits for the device.
 
-float32, M up to 128. alpha differs from that of `reference`: it holds both messages, (*batch, 2, L, M), each without
-the score of its own position (see `kernels`), and is undefined beyond the length. beta is empty, (*batch, 0), or, for
-long chains in eager mode, holds the matrices of their chunks (see `scan`).
+float32, M up to 4096; with more than 128 labels, all programs together process one position at a time (`wide`).
+alpha differs from that of `reference`: it holds both messages, (*batch, 2, L, M), each without the score of its own
+position (see `kernels`), and is undefined beyond the length. beta is empty, (*batch, 0), or, for long chains in eager
+mode, holds the matrices of their chunks (see `scan`).
 """
 
 from typing import Any
@@ -18,11 +19,10 @@ from ...native.values import capturing, eager
 from .. import reference
 from ..reference import Messages
 from ..scoring import WeightedGradient
-from . import scan
+from . import losses, repeat, scan
 from .launch import Launcher, plan
-from .wide import Wide, wide
-
-MAX_LABELS = 128  # a matrix of this size and its gradient fill the registers of a program
+from .scan import Chunks
+from .wide import MAX_LABELS, Wide, wide
 
 operators = torch.ops.equipoise
 
@@ -45,14 +45,19 @@ def marginals(
 
 
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
-    if eager() and scan.worthwhile(unary):
-        _, alpha, matrices = scan.Chunks(unary, pairwise, lengths).forward()
-        return Messages(_launcher(unary, pairwise, lengths).log_marginals(alpha)[0], alpha, matrices)
+    chunk = scan.chunk_for_sums(unary, pairwise) if eager() else 0
+    if chunk:
+        launcher = Launcher(unary, pairwise, lengths)
+        _, alpha, matrices = Chunks(launcher, chunk).forward()
+        return Messages(launcher.log_marginals(alpha)[0], alpha, matrices)
     return Messages(*_call(_messages, unary, pairwise, lengths))
 
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     """The log_p of `messages`."""
+    if eager() and not wide(unary):
+        chunk = scan.chunk_for_sums
+        return repeat.repeated("log_marginals", repeat.log_marginals, chunk, unary, pairwise, lengths)[0]
     return messages(unary, pairwise, lengths).log_p
 
 
@@ -78,9 +83,11 @@ def transport(
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
     """-1/length sum_t log p_t(y_t), (*batch,), +inf if a label has probability 0, and the messages for its gradient."""
-    if eager() and scan.worthwhile(unary):
-        _, alpha, matrices = scan.Chunks(unary, pairwise, lengths).forward()
-        log_p, loss = _launcher(unary, pairwise, lengths).log_marginals(alpha, labels)
+    chunk = scan.chunk_for_sums(unary, pairwise) if eager() else 0
+    if chunk:
+        launcher = Launcher(unary, pairwise, lengths)
+        _, alpha, matrices = Chunks(launcher, chunk).forward()
+        log_p, loss = launcher.log_marginals(alpha, labels)
         return loss, Messages(log_p, alpha, matrices)
     loss, *known = _call(_cross_entropy, unary, pairwise, lengths, labels)
     return loss, Messages(*known)
@@ -98,28 +105,41 @@ def cross_entropy_gradient(
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    if eager() and not wide(unary):
+        chunk = scan.chunk_for_decode
+        labels, best = repeat.repeated("decode", repeat.decode, chunk, unary, pairwise, lengths)
+        return labels, best
     return _call(_decode, unary, pairwise, lengths)
 
 
 def likeliest(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     """The most probable label of each position, (*batch, L); -100 beyond the length and if log p is NaN."""
-    alpha = _forward(unary, pairwise, lengths, None)[1]
-    return _launcher(unary, pairwise, lengths).likeliest(alpha)
+    if wide(unary):
+        many = Wide(unary, pairwise, lengths)
+        return many.likeliest(many.forward()[1])
+    chunk = scan.chunk_for_sums
+    return repeat.repeated("likeliest", repeat.likeliest, chunk, unary, pairwise, lengths)[0]
 
 
 def is_short(unary: Tensor, pairwise: Tensor) -> bool:
-    """Whether these chains are short and few, so that `fused_loss` is faster.
+    """Whether these chains are short and few, so that one kernel for all passes of a loss is faster.
 
     It saves host time and costs device time, so CUDA graphs, which need no host time, do not use it.
     """
-    return plan(unary.shape, pairwise.shape).fused and not capturing(unary)
+    return plan(unary.shape, pairwise.shape).short and not capturing(unary)
+
+
+def has_fused_loss(unary: Tensor, pairwise: Tensor) -> bool:
+    """Whether `fused_loss` supports these chains: edges share a matrix, at most 128 labels."""
+    p = plan(unary.shape, pairwise.shape)
+    return p.indexable and not p.per_edge and p.sequences > 0 and not wide(unary)
 
 
 def fused_loss(
     loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
 ) -> tuple[Tensor, WeightedGradient]:
     """`cpu.backend.fused_loss`, for all weights that have values."""
-    return Launcher(unary, pairwise, lengths).fused_loss(loss_name, labels)
+    return losses.fused_loss(loss_name, unary, pairwise, lengths, labels, is_short(unary, pairwise))
 
 
 def _launcher(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Launcher | Wide:
@@ -134,8 +154,9 @@ def _call(function: Any, *args: Tensor | None) -> Any:
 
 
 def _forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    if scan.worthwhile(unary):
-        return scan.Chunks(unary, pairwise, lengths).forward(labels)[:2]
+    chunk = scan.chunk_for_sums(unary, pairwise)
+    if chunk:
+        return Chunks(Launcher(unary, pairwise, lengths), chunk).forward(labels)[:2]
     return _launcher(unary, pairwise, lengths).forward(labels)
 
 
@@ -183,16 +204,18 @@ def _carry(
     matrices: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`transport` of nodes, or of the gradient of the cross-entropy of labels."""
-    if scan.worthwhile(unary):
-        chunks = scan.Chunks(unary, pairwise, lengths)
+    chunk = scan.chunk_for_sums(unary, pairwise)
+    if chunk:
+        chunks = Chunks(Launcher(unary, pairwise, lengths), chunk)
         saved = matrices if matrices is not None and matrices.ndim > lengths.ndim + 1 else None
         return chunks.transport(nodes, labels, weight, log_p, alpha, saved)
     return _launcher(unary, pairwise, lengths).transport(nodes, labels, weight, log_p, alpha)
 
 
 def _decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    if scan.worthwhile(unary):
-        return scan.Chunks(unary, pairwise, lengths).decode()
+    chunk = scan.chunk_for_decode(unary, pairwise)
+    if chunk:
+        return Chunks(Launcher(unary, pairwise, lengths), chunk).decode()
     return _launcher(unary, pairwise, lengths).decode()
 
 

@@ -13,26 +13,50 @@ The mass of `transport` is linear in what is put on the positions. So each chunk
 then the coarse chain adds these up, and then each chunk starts again with the mass at its boundary.
 """
 
+import functools
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import scan_kernels, transport_kernels
-from .launch import Launcher, int64_labels
+from .launch import TARGET_WARPS, Launcher, Plan, int64_labels, plan, weight_and_stride
 
 BLOCK_ROWS = 16  # rows of a chunk's matrix that one program computes
 BLOCK_WARPS = 1
 PRECISION = "ieee"  # of the products of matrices
 
+# The time of a step of a product and of one between chunks, together, as a multiple of the time of a sequential step.
+# Estimated from times on an H200, in microseconds, for 8 chains of 1024 x 23, sequentially and in chunks of 32:
+# marginals 203 and 111, likelihood with gradient 224 and 123, marginal loss with gradient 569 and 276, decode 431 and
+# 106.
+SUM_COST, DECODE_COST = 8, 4
+LAUNCH_COST = 50  # of two more launches, in sequential steps
+MAX_WARPS = 2 * TARGET_WARPS  # with more warps, the time of the products grows
 
-def worthwhile(unary: Tensor) -> bool:
-    """Whether these chains are long, and few enough for M times the work to be faster.
 
-    On an H200, 8 chains of 1024 x 23 take 0.54 ms sequentially and 0.88 ms in chunks.
-    """
-    *batch, length, m = unary.shape
-    return length >= 2048 and math.prod(batch) * m * max(m, 32) ** 2 <= 2**19
+def chunk_for_sums(unary: Tensor, pairwise: Tensor) -> int:
+    """C for messages, marginals and losses, or 0 if chains are processed faster sequentially."""
+    return _chunk(unary.shape, pairwise.shape, SUM_COST)
+
+
+def chunk_for_decode(unary: Tensor, pairwise: Tensor) -> int:
+    """C for `decode`, or 0 if chains are processed faster sequentially."""
+    return _chunk(unary.shape, pairwise.shape, DECODE_COST)
+
+
+@functools.lru_cache(maxsize=1024)
+def _chunk(unary: torch.Size, pairwise: torch.Size, cost: int) -> int:
+    p = plan(unary, pairwise)
+    chunk = chunk_length(p.length, p.m)
+    if p.size > 128 or chunk >= p.length:
+        return 0
+    if not in_blocks(p):  # M times the work of a sequential pass
+        return chunk if p.length >= 2048 and p.sequences * p.m * max(p.m, 32) ** 2 <= 2**19 else 0
+    programs = p.sequences * math.ceil(p.length / chunk) * math.ceil(p.m / BLOCK_ROWS)
+    steps = cost * (chunk * max(1.0, programs * BLOCK_WARPS / MAX_WARPS) + p.length / chunk) + LAUNCH_COST
+    return chunk if steps < p.length else 0
 
 
 def chunk_length(length: int, m: int) -> int:
@@ -40,13 +64,18 @@ def chunk_length(length: int, m: int) -> int:
     return max(math.isqrt(length), m)
 
 
-class Chunks:
-    """The chunks of the chains of one problem."""
+def in_blocks(p: Plan) -> bool:
+    """Whether a program computes BLOCK_ROWS rows of a chunk's matrix; otherwise one."""
+    return p.size <= 32 and not p.per_edge
 
-    def __init__(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> None:
-        self.launcher = Launcher(unary, pairwise, lengths)
+
+class Chunks:
+    """The chunks of the chains of one problem, with `chunk` steps each."""
+
+    def __init__(self, launcher: Launcher, chunk: int) -> None:
+        self.launcher = launcher
         self.m = self.launcher.plan.m
-        self.chunk = chunk_length(self.launcher.plan.length, self.m)
+        self.chunk = chunk
         self.count = self.launcher.chunks(self.chunk)
 
     def forward(self, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,7 +83,7 @@ class Chunks:
         launcher, m = self.launcher, self.m
         products, gains, gold_scores = self._products(labels)
         log_z, boundaries = launcher.empty(), launcher.empty(2, self.count + 1, m)
-        matrices = torch.empty_like(products)
+        matrices = launcher.empty(self.count, m, m)
         arguments = products, gains, None if labels is None else gold_scores, boundaries, matrices, log_z
         launcher.run(scan_kernels.boundary_kernel, 2, *arguments, self.chunk, self.count)
         return log_z, launcher.forward(None, boundaries, self.chunk)[1], matrices
@@ -69,10 +98,15 @@ class Chunks:
         matrices: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """`Launcher.transport`; the matrices are those of `forward`, computed again if None."""
-        launcher, m = self.launcher, self.m
         if matrices is None:
             matrices = self.forward()[2]
-        known = launcher.transport_arguments(nodes, labels, weight, log_p, state)
+        known = self.launcher.transport_arguments(nodes, labels, weight_and_stride(weight), log_p, state)
+        moved, parts = self.launcher.gradient_parts(known, self.masses(known, matrices))
+        return moved, self.launcher.sum_parts(parts)
+
+    def masses(self, known: tuple[Any, ...], matrices: Tensor) -> Tensor:
+        """`Launcher.masses`."""
+        launcher, m = self.launcher, self.m
         ends, boundaries = launcher.empty(2, self.count, m), launcher.empty(2, self.count + 1, m)
         masses = launcher.empty(2, launcher.plan.length, m)
         each, size = 2 * self.count, (self.chunk, self.count)
@@ -80,7 +114,7 @@ class Chunks:
         arguments = *known, matrices.contiguous(), ends, boundaries
         launcher.run(transport_kernels.mass_boundary_kernel, 2, *arguments, *size)
         launcher.run(transport_kernels.transport_kernel, each, *known, masses, boundaries, None, *size)
-        return launcher.gradient(known, masses)
+        return masses
 
     def decode(self) -> tuple[Tensor, Tensor]:
         """`Launcher.decode`."""
@@ -102,7 +136,7 @@ class Chunks:
         gains = launcher.empty(count, m, dtype=torch.float64)
         gold_scores = launcher.empty(count, dtype=torch.float64)
         arguments = int64_labels(labels), products, gains, gold_scores, self.chunk, count
-        if launcher.plan.size <= 32 and not launcher.plan.per_edge:
+        if in_blocks(launcher.plan):
             rows = min(BLOCK_ROWS, launcher.plan.size)
             constants = best, rows, PRECISION
             programs = count * math.ceil(m / rows)

@@ -1,11 +1,10 @@
-"""Log-marginals in Triton, and the gradient of a function of them: `reference.transport` without weights on edges.
+"""Mass on positions, carried along the chain in Triton: `reference.transport` without weights on edges.
 
-Mass on positions is carried along the chain by T to the right and by S to the left, one program each:
+It is carried by T to the right and by S to the left (see `kernels`), one program each:
 
-    r_{t+1} = r_t T_t + n_{t+1},    l_t = S_t l_{t+1} + n_t,    dU_t = r_t + l_t - n_t
+    r_{t+1} = r_t T_t + n_{t+1},    l_t = S_t l_{t+1} + n_t
 
-The gradient of the edges,  dW(i, j) = sum_t r_t(i) T_t(i, j) + S_t(i, j) l_{t+1}(j),  is then computed in parallel
-over t.
+`gradient_kernels` computes the gradient from r and l.
 """
 
 # Triton kernels: arguments have no types, constants are in capitals, branches are statements.
@@ -15,10 +14,8 @@ over t.
 import triton
 import triton.language as tl
 
-from .decode_kernels import NONE
 from .kernels import (
     NEG_INF,
-    add_edge_mass,
     add_unary,
     exp_scores,
     finite,
@@ -26,66 +23,10 @@ from .kernels import (
     jit_unspecialized,
     load_matrix,
     load_scores,
+    load_weight,
     matrix,
     max_by_bits,
-    zero_tail,
 )
-
-
-@jit_unspecialized
-def log_marginals_kernel(
-    unary, pairwise, lengths, state, labels, log_p, loss, best, chunk, chunks, L, inner, count,
-    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """log p, 0 beyond the length; with labels also -1/length sum_t log p_t(y_t) of each chunk, (N, chunks).
-
-    With `best`, (N, L), the most probable label of each position instead; -100 beyond the length and if log p is NaN.
-    """
-    n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
-    length = tl.load(lengths + n).to(tl.int32)
-    if labels is not None:
-        labels += n * L
-    if log_p is not None:
-        log_p += n * L * M
-    if best is not None:
-        best += n * L
-    total = store_log_marginals(
-        unary + n * L * M, length, state + 2 * n * L * M, labels, log_p, best,
-        k * chunk, tl.minimum(k * chunk + chunk, L), L, M, SIZE, ROWS,
-    )  # fmt: skip
-    if labels is not None:
-        tl.store(loss + tl.program_id(0), total)
-
-
-@triton.jit
-def store_log_marginals(
-    unary, length, state, labels, log_p, best, first, stop, L,
-    M: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """log p, or the best labels, of one sequence from first to stop; returns what these add to its cross-entropy."""
-    label = tl.arange(0, SIZE)[None, :]
-    total = tl.zeros((ROWS,), tl.float64)
-    for start in tl.range(first, stop, ROWS):
-        t = start + tl.arange(0, ROWS)
-        at = t[:, None] * M + label
-        there = (t < length) & (t < stop)
-        read = there[:, None] & (label < M)
-        u = tl.load(unary + at, mask=read, other=NEG_INF)
-        v = u - finite(tl.max(u, 1))[:, None] + tl.load(state + L * M + at, mask=read, other=NEG_INF)
-        s = v - finite(tl.max(v, 1))[:, None] + tl.load(state + at, mask=read, other=NEG_INF)
-        s -= finite(tl.max(s, 1))[:, None]
-        s -= finite(tl.log(tl.sum(tl.exp(s), 1)))[:, None]
-        if log_p is not None:
-            tl.store(log_p + at, tl.where(there[:, None], s, 0.0), mask=(t < stop)[:, None] & (label < M))
-        if best is not None:
-            shown = there & (tl.sum(tl.where(s == s, 0, 1), 1) == 0)
-            tl.store(best + t, tl.where(shown, tl.argmax(s, 1), NONE).to(tl.int64), mask=t < stop)
-        if labels is not None:
-            y = tl.load(labels + t, mask=there, other=0)
-            picked = tl.sum(tl.where(label == y[:, None], s, 0.0), 1).to(tl.float64)
-            picked = tl.where((y >= 0) & (y < M), picked, float("nan"))
-            total -= tl.where(there, picked, 0.0)
-    return tl.sum(total, 0) / tl.maximum(length, 1)
 
 
 @triton.jit
@@ -143,7 +84,7 @@ def transport_kernel(
     else:
         nodes += n * L * M
     log_p += n * L * M
-    weight_n = tl.load(weight + n * stride)
+    weight_n = load_weight(weight, n, stride)
     if ends is not None:
         mass = tl.zeros((SIZE,), tl.float32)
     else:
@@ -289,7 +230,7 @@ def mass_boundary_kernel(
     boundaries += pid * (chunks + 1) * M
 
     start = tl.where(rightwards, 0, last)
-    mass = centred(nodes, labels, log_p, start, tl.load(weight + n * stride), length, label, M)
+    mass = centred(nodes, labels, log_p, start, load_weight(weight, n, stride), length, label, M)
     tl.store(boundaries + k * M + label, mass, mask=inside)
     b, p = load_scores(message + start * M, label, M), tl.exp(load_scores(log_p + start * M, label, M))
     for _s in tl.range(steps, num_stages=STAGES):
@@ -305,73 +246,3 @@ def mass_boundary_kernel(
         b, p = ahead, tl.exp(load_scores(log_p + t * M, label, M))
         mass += tl.load(ends + edge * M + label, mask=inside, other=0.0)
         tl.store(boundaries + k * M + label, mass, mask=inside)
-
-
-@jit_unspecialized
-def gradient_kernel(
-    unary, pairwise, lengths, nodes, labels, weight, stride, log_p, state, masses, moved, edges,
-    chunk, chunks, L, inner, count,
-    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """The gradient of the positions of a chunk and of the edges that leave them, as in `marginals_kernel`."""
-    n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
-    if nodes is None:
-        labels += n * L
-    else:
-        nodes += n * L * M
-    store_gradient(
-        unary + n * L * M, pairwise + n // inner % count * ((L - 1 if PER_EDGE else 1) * M * M),
-        tl.load(lengths + n).to(tl.int32), nodes, labels, tl.load(weight + n * stride), log_p + n * L * M,
-        state + 2 * n * L * M, masses + 2 * n * L * M, moved + n * L * M,
-        edges + (n * (L - 1) if PER_EDGE else tl.program_id(0).to(tl.int64)) * (M * M),
-        k * chunk, tl.minimum(k * chunk + chunk, L), L, M, SIZE, PER_EDGE, STAGES,
-    )  # fmt: skip
-
-
-@triton.jit
-def store_gradient(
-    unary, pairwise, length, nodes, labels, weight_n, log_p, state, masses, moved, edges, first, stop, L,
-    M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """The gradient of one sequence from first to stop."""
-    last = tl.minimum(stop, length - 1)
-    label = tl.arange(0, SIZE)
-    inside = label < M
-    alpha, beta = state, state + L * M
-    rightwards, leftwards = masses, masses + L * M
-    square = label[:, None] * M + label[None, :]
-    within = inside[:, None] & inside[None, :]
-    if not PER_EDGE:
-        w, top, in_exp = matrix(pairwise, label, M)
-        total = tl.zeros((SIZE, SIZE), tl.float32)
-
-    a = tl.load(alpha + last * M + label, mask=inside, other=NEG_INF)
-    b = tl.load(beta + last * M + label, mask=inside, other=NEG_INF)
-    v, _gain = add_unary(b, unary + last * M, label, M)
-    r = tl.load(rightwards + last * M + label, mask=inside, other=0.0)
-    tl.store(moved + last * M + label, r, mask=inside & (first <= last) & (last == length - 1) & (last < stop))
-    left = tl.load(leftwards + last * M + label, mask=inside, other=0.0)
-    for t in tl.range(last - 1, first - 1, -1, num_stages=STAGES):
-        a_ahead, v_ahead, left_ahead = a, v, left
-        a = tl.load(alpha + t * M + label, mask=inside, other=NEG_INF)
-        b = tl.load(beta + t * M + label, mask=inside, other=NEG_INF)
-        r = tl.load(rightwards + t * M + label, mask=inside, other=0.0)
-        left = tl.load(leftwards + t * M + label, mask=inside, other=0.0)
-        v, _gain = add_unary(b, unary + t * M, label, M)
-        x, _gain = add_unary(a, unary + t * M, label, M)
-        put = centred(nodes, labels, log_p, t, weight_n, length, label, M)
-        tl.store(moved + t * M + label, r + (left - put), mask=inside)
-        if PER_EDGE:
-            w, _top, in_exp = matrix(pairwise + t * M * M, label, M)
-            total = tl.zeros((SIZE, SIZE), tl.float32)
-        total = add_edge_mass(total, r[:, None], v_ahead[None, :], b[:, None], w, in_exp)
-        total = add_edge_mass(total, left_ahead[None, :], x[:, None], a_ahead[None, :], w, in_exp)
-        if PER_EDGE:
-            if in_exp:
-                total *= w
-            tl.store(edges + t * M * M + square, total, mask=within)
-    if not PER_EDGE:
-        if in_exp:
-            total *= w
-        tl.store(edges + square, total, mask=within)
-    zero_tail(moved, edges, square, within, first, stop, length, L, M, SIZE, PER_EDGE)

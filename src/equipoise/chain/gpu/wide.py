@@ -16,7 +16,7 @@ from ...native.triton_start import prepare, start
 from ...native.values import resolved
 from ..problem import IGNORE, Problem, positions
 from ..reference import finite
-from . import kernels, transport_kernels, wide_decode_kernels, wide_gradient_kernels, wide_kernels
+from . import kernels, log_marginals_kernels, wide_decode_kernels, wide_gradient_kernels, wide_kernels
 from .launch import int64_labels, plan, weight_and_stride
 
 MIN_LABELS, MAX_LABELS = 129, 4096
@@ -89,7 +89,7 @@ class Wide:
         results = int64_labels(labels), log_p, loss, None
         constants = m, self._size(), self.plan.per_edge, 1, 1
         programs = self.plan.sequences * chunks
-        kernel = transport_kernels.log_marginals_kernel
+        kernel = log_marginals_kernels.log_marginals_kernel
         given = self.unary, self.pairwise, self.lengths, state.contiguous()
         self._start(kernel, programs, (*given, *results, POSITIONS_PER_PROGRAM, chunks, *self.numbers[1:]), constants)
         return log_p, loss.sum(-1)

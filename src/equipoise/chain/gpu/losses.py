@@ -1,0 +1,113 @@
+"""A loss together with its gradient, so that the backward pass is one kernel.
+
+Autograd runs a backward pass on a GPU in a thread of its own, in which every Python operation is slow. So the forward
+pass computes the gradient of each sequence with weight 1. The backward pass multiplies by the weights, and sums the
+gradients of the matrices.
+"""
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from ...native.triton_replay import Recording
+from ...native.triton_start import prepare
+from ...native.values import has_values, resolved
+from ..scoring import WeightedGradient
+from . import fused_kernels, scan
+from .launch import Launcher, int64_labels, plan, weight_and_stride
+from .repeat import repeated
+from .scan import Chunks
+
+ROWS, COLUMNS = (32, 128), 32  # tile that a program of `weigh_kernel` sums, for few and for many rows
+MANY_ROWS, MANY_ROWS_WARPS = 64, 4
+
+
+def fused_loss(
+    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, short: bool
+) -> tuple[Tensor, WeightedGradient]:
+    """A loss, "likelihood" or "cross_entropy", (*batch,), and a function from weights to its gradient.
+
+    If short, by one kernel; otherwise by several. All edges must share a matrix.
+    """
+    name = SHORT[loss_name] if short else loss_name
+    chunk = scan.chunk_for_sums
+    value, nodes, edges = repeated(name, CALLS[name], chunk, unary, pairwise, lengths, int64_labels(labels))
+    gradient = torch.empty_like(resolved(pairwise), memory_format=torch.contiguous_format)
+    programs, warps, numbers, constants = _weigh(unary.shape, pairwise.shape, 1 if short else edges.shape[1])
+    weigh = prepare(fused_kernels.weigh_kernel, programs, warps, (nodes, edges, gradient, *numbers), constants)
+
+    def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+        if not has_values(weight):
+            return None
+        weigh(*weight_and_stride(weight))
+        return nodes, gradient
+
+    return value, weighted
+
+
+@functools.lru_cache(maxsize=1024)
+def _weigh(
+    unary: torch.Size, pairwise: torch.Size, parts: int
+) -> tuple[int, int, tuple[int, ...], tuple[int, int, int]]:
+    """Programs, warps, numbers and constants of `weigh_kernel`."""
+    p = plan(unary, pairwise)
+    many = p.sequences * parts > MANY_ROWS * p.matrices
+    blocks, rows, warps = math.ceil(p.m * p.m / COLUMNS), ROWS[many], MANY_ROWS_WARPS if many else 1
+    programs = p.matrices * blocks + math.ceil(p.sequences * p.length * p.m / (rows * COLUMNS))
+    return programs, warps, (p.sequences, parts, p.length, p.inner, p.matrices, blocks), (p.m, rows, COLUMNS)
+
+
+def likelihood(
+    recording: Recording | None, chunk: int, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log Z, minus the score of labels, and its gradient: (*batch, L, M) and (N, parts, 1, M, M)."""
+    launcher = Launcher(unary, pairwise, lengths, recording)
+    value, state = Chunks(launcher, chunk).forward(labels)[:2] if chunk else launcher.forward(labels)
+    return value, *launcher.marginal_parts((None, 0), state, labels)
+
+
+def cross_entropy(
+    recording: Recording | None, chunk: int, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """-1/length sum_t log p_t(y_t), and its gradient as in `likelihood`."""
+    launcher = Launcher(unary, pairwise, lengths, recording)
+    chunks = Chunks(launcher, chunk) if chunk else None
+    _, state, *matrices = launcher.forward() if chunks is None else chunks.forward()
+    log_p, losses = launcher.log_marginals_and_losses(state, labels)
+    known = launcher.transport_arguments(None, labels, (None, 0), log_p, state)
+    masses = launcher.masses(known) if chunks is None else chunks.masses(known, *matrices)
+    value = launcher.empty()
+    return value, *launcher.gradient_parts(known, masses, losses, value)
+
+
+def short_loss(
+    loss_name: str,
+    recording: Recording | None,
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    labels: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`likelihood` or `cross_entropy` by one kernel."""
+    launcher = Launcher(unary, pairwise, lengths, recording)
+    p = launcher.plan
+    kernel, buffers, constants = {
+        "likelihood": (fused_kernels.likelihood_kernel, 2, ()),
+        "cross_entropy": (fused_kernels.cross_entropy_kernel, 5, (p.rows,)),
+    }[loss_name]
+    value, nodes = launcher.empty(), launcher.empty(p.length, p.m)
+    edges = launcher.empty(p.m * (p.m + buffers * p.length))  # together with scratch: one allocation
+    scratch = edges.view(-1)[p.sequences * p.m * p.m :]
+    launcher.run(kernel, 1, labels, value, nodes, edges, scratch, extra_constants=constants)
+    return value, nodes, edges
+
+
+SHORT = {"likelihood": "short likelihood", "cross_entropy": "short cross_entropy"}
+CALLS = {
+    "likelihood": likelihood,
+    "cross_entropy": cross_entropy,
+    "short likelihood": lambda recording, chunk, *inputs: short_loss("likelihood", recording, *inputs),
+    "short cross_entropy": lambda recording, chunk, *inputs: short_loss("cross_entropy", recording, *inputs),
+}
