@@ -15,7 +15,7 @@ collect_ignore_glob = []
 if find_spec("jax") is None:
     collect_ignore_glob += ["src/equipoise/lab/bench/jax_peer.py"]
 if find_spec("triton") is None:
-    collect_ignore_glob += [f"src/equipoise/{part}/gpu/*.py" for part in ("chain", "gaussian", "scaling")]
+    collect_ignore_glob += [f"src/equipoise/{part}/gpu/*.py" for part in ("chain", "gaussian", "crf")]
     collect_ignore_glob += ["src/equipoise/native/triton_start.py"]
     collect_ignore_glob += ["src/equipoise/lab/nets/triton_*.py"]
 if find_spec("griffe") is None:

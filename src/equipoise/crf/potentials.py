@@ -5,7 +5,7 @@ U'_t(j) = a U_t(j) + [t = 1] b start(j) + [t = L] b end(j),    W' = b W,    -inf
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,22 @@ from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
 from ..energies import ChainEnergy, factors, scaled
 from ..masking import Kept, keep
-from ..native.values import readable
+from ..native.values import TRITON, eager, readable
 from ..scaling import Scaling
-from ..scaling.method import Unscaled, empty_like
+from ..scaling.method import empty_like
 from ..scaling.norms import checked
 from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
 
+if TYPE_CHECKING:
+    from .gpu.prepare import Prepared
+
 ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether kernels can compute on x: on a GPU, in eager mode."""
+    return x.is_cuda and TRITON and eager()
 
 
 class Potentials(NamedTuple):
@@ -161,23 +169,43 @@ class ChainPotentials(nn.Module):
             allowed = torch.cat([allowed, rules.start, rules.end])
         return row.masked_fill(~allowed, -torch.inf)
 
+    def _fast(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> "Prepared | None":
+        """Everything that comes before the chain, by kernels; None where there are none.
+
+        It is what `_supervised` and `_potentials` compute, or without labels, for a prediction, `_prepare`. Kernels
+        read no values, so they neither validate nor change gold labels.
+        """
+        state = self.scaling.kernel_state()
+        if state is None or not has_kernels(unary) or self.validate:
+            return None
+        if labels is not None and self.constraints is not None and self.on_invalid != "raise":
+            return None
+        self._check_shapes(unary, mask)
+        if labels is not None:
+            check_labels(unary, labels)
+        from .gpu import prepare
+
+        if not prepare.fits(unary, state):
+            return None
+        parameters = prepare.Parameters(self.pairwise, self.start, self.end, *self._allowed())
+        learned = (x for x in (unary, *parameters[:3]) if x is not None)
+        if labels is None or not torch.is_grad_enabled() or not any(x.requires_grad for x in learned):
+            return prepare.prepare(unary, parameters, state, mask, labels)
+        if state.learned and not self.training:
+            return None  # exact derivatives
+
+        def in_torch() -> tuple[Tensor, Tensor]:
+            compact, _, kept = self._supervised(unary, labels, mask)
+            found = self._potentials(compact, kept, learning=True)[0]
+            return found.unary, found.pairwise
+
+        return prepare.prepare(unary, parameters, state, mask, labels, in_torch)
+
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
-        method, row = self.scaling, self._row()
-        counted = self._counted(row)
+        energy, method, row = self.energy, self.scaling, self._row()
         learning = learning and method.learning(unary, row)
-
-        def in_torch(unary: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-            return self._scaled(unary, row, self._counted(row), kept, learning=True)[:2]
-
-        given = Unscaled(unary, row, counted, kept.lengths, kept.empty)
-        found = method.in_one_pass(given, in_torch if learning else None)
-        return self._scaled(unary, row, counted, kept, learning=learning) if found is None else Parts(*found, None)
-
-    def _scaled(self, unary: Tensor, row: Tensor, counted: Tensor, kept: Kept, *, learning: bool) -> Parts:
-        """`_balanced` by torch operators."""
-        energy, method = self.energy, self.scaling
         weights = None if kept.empty is None else ~kept.empty
-        norms = energy.norms(unary, counted, kept.lengths)
+        norms = energy.norms(unary, self._counted(row), kept.lengths)
         if method.needs_sizes:
             norms = checked(norms)
         learn = partial(method.learn, weights=weights) if learning else None

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .kernel_state import KernelState
 from .method import Scaling, positive
 from .norms import Norms
 
@@ -33,3 +34,6 @@ class Fixed(Scaling):
 
     def state(self) -> State:
         return State(self.alpha)
+
+    def kernel_state(self) -> KernelState | None:
+        return KernelState(self.alpha) if type(self) is Fixed and not self.alpha.ndim else None

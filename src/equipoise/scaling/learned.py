@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..native.values import TRITON, eager
 from .broadcasting import divide
-from .method import InTorch, Scaling, Unscaled, positive
+from .kernel_state import KernelState
+from .method import Scaling, positive
 from .norms import Norms
 from .pace import Paced, moved, pace
 
@@ -99,11 +99,6 @@ def gradient_factors(state: State, norms: Norms, weights: Tensor | None = None) 
     return torch.where(u > 0, u, 1).clamp(max=1), torch.where(w > 0, w, 1).clamp(max=1)
 
 
-def has_kernels(x: Tensor) -> bool:
-    """Whether kernels can compute on x: on a GPU, in eager mode."""
-    return x.is_cuda and TRITON and eager()
-
-
 class Learned(Scaling):
     """Divide both parts by their sizes and learn a scale for each. There is nothing to choose.
 
@@ -171,16 +166,10 @@ class Learned(Scaling):
         stored = (self.size, found.size), (self.examples, found.examples)
         return found._replace(log_scales=pace(norms(), Paced(self.log_scales, self.squares, self.steps), stored))
 
-    def in_one_pass(self, given: Unscaled, in_torch: InTorch | None) -> tuple[Tensor, Tensor] | None:
-        exact = in_torch is None and torch.is_grad_enabled()  # kernels have the gradients of training only
-        if type(self) is not Learned or exact or not has_kernels(given.unary):
+    def kernel_state(self) -> KernelState | None:
+        if type(self) is not Learned or self.size.ndim:
             return None
-        from .gpu import learned as gpu
-
-        if not gpu.fits(given, self.size):
-            return None
-        held = gpu.Held(self.size, self.examples, Paced(self.log_scales, self.squares, self.steps), HORIZON)
-        return gpu.scale(given, held) if in_torch is None else gpu.learn(given, held, in_torch)
+        return KernelState(self.log_scales, self.squares, self.steps, self.size, self.examples, HORIZON)
 
     @staticmethod
     def moved(state: State, gradients: dict[str, Tensor]) -> State:

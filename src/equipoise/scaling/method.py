@@ -7,8 +7,8 @@ knows nothing of chains or images: it works on any energy that can measure its u
 also have a state that training measures or moves, see `learn`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +16,11 @@ from torch import Tensor, nn
 from ..native.values import transformed
 from .broadcasting import apply
 from .gradients import scale_gradient, with_gradients
+from .kernel_state import KernelState
 from .norms import Norms, checked, measure, once
 
 State = Any
 """A named tuple of tensors, for one model or with replicas as their first dimension. Every method has its own."""
-InTorch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-class Unscaled(NamedTuple):
-    """Both parts of a chain before scaling, and what counts in their sizes."""
-
-    unary: Tensor  # U, (*batch, L, M)
-    row: Tensor  # the entries of W, (1, K)
-    counted: Tensor  # the same, with -inf where an entry does not count in ||W||
-    lengths: Tensor  # (*batch,): how many positions count
-    empty: Tensor | None  # (*batch,): the examples that do not count
 
 
 class Scaling(nn.Module):
@@ -132,13 +122,8 @@ class Scaling(nn.Module):
         """What the gradients of U and W are multiplied by in a training step, see `scale_gradient`; None for 1."""
         return None
 
-    def in_one_pass(self, given: Unscaled, in_torch: InTorch | None) -> tuple[Tensor, Tensor] | None:
-        """a U and b W from kernels of the method's own; None where it has none, as by default.
-
-        Args:
-            given: both parts.
-            in_torch: given in a training step: the same from (U, W) by torch operators.
-        """
+    def kernel_state(self) -> KernelState | None:
+        """The state for the kernels of a layer; None if they do not know this method."""
         return None
 
     @staticmethod

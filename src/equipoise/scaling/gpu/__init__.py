@@ -1,1 +1,0 @@
-"""Scaling methods on a GPU, in Triton."""

@@ -1,0 +1,24 @@
+"""What the kernels of a layer need of a scaling method: its factors, if they are constant or learned."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class KernelState(NamedTuple):
+    """The state of `Fixed`, or of `Learned` if it has more than a factor."""
+
+    scales: Tensor  # (): alpha; or (2,): u and w
+    squares: Tensor | None = None  # (2,)
+    steps: Tensor | None = None  # ()
+    size: Tensor | None = None  # (): s
+    examples: Tensor | None = None  # ()
+    horizon: int = 0
+
+    @property
+    def learned(self) -> bool:
+        return self.size is not None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(x for x in self[:5] if x is not None)
