@@ -64,17 +64,13 @@ class Case(NamedTuple):
 
 def use_chunks(monkeypatch: Any, chunks: bool) -> None:
     """Let the GPU backend process all chains in chunks, or none."""
-    backend, repeat, scan = (
-        importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("backend", "repeat", "scan")
-    )
+    repeat, scan = (importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("repeat", "scan"))
 
     def chunk(unary: Tensor, pairwise: Tensor) -> int:
         return math.isqrt(unary.shape[-2]) if chunks and unary.shape[-2] > 1 else 0
 
     monkeypatch.setattr(scan, "chunk_for_sums", chunk)
     monkeypatch.setattr(scan, "chunk_for_decode", chunk)
-    if chunks:
-        monkeypatch.setattr(backend, "is_short", lambda unary, pairwise: False)
     repeat.replays.clear()
 
 

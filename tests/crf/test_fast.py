@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from equipoise import ChainCRF, constraints
+from equipoise.compat import torchcrf
 from equipoise.crf import potentials
 from equipoise.scaling import Fixed, Learned, Scaling
 
@@ -221,6 +222,22 @@ def test_several_tiles_and_dimensions_of_a_batch() -> None:
             {"loss": loss.detach(), "unary": u.grad, "labels": decoded} | parameters | dict(crf.named_buffers())
         )
     assert_same(*found, tolerance=1e-5)
+
+
+@pytest.mark.usefixtures("_where")
+@pytest.mark.parametrize("balanced", [False, True])
+def test_tags_of_the_drop_in_layer(balanced: bool) -> None:
+    torch.manual_seed(0)
+    crf = torchcrf.CRF(3, balanced=balanced).to(DEVICE)
+    for parameter in crf.parameters():
+        parameter.data.normal_()
+    emissions, mask = scores(0).to(DEVICE).transpose(0, 1), labels_and_mask(False)[1].T
+    found = []
+    for use in (True, False):
+        with patch.object(potentials, "has_kernels", lambda x, use=use: use):
+            found.append([crf.decode(emissions, mask), crf.decode(emissions)])
+    assert found[0] == found[1]
+    assert [len(tags) for tags in found[0][0]] == mask.sum(0).tolist()
 
 
 def test_where_kernels_are_used() -> None:

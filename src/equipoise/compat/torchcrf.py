@@ -25,12 +25,15 @@ from torch import Tensor, nn
 
 from .. import chain, objectives
 from ..chain.checks import at, first
-from ..crf import ChainCRF
+from ..crf import ChainCRF, potentials
 from ..crf.checkpoints import add_scaling, stored_size
 from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Fixed, Learned
+from ..scaling.kernel_state import KernelState
+
+NO_START = "mask must be on at the first step of every sequence"
 
 
 class CRF(nn.Module):
@@ -88,6 +91,8 @@ class CRF(nn.Module):
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"reduction must be 'none', 'sum', 'mean' or 'token_mean', got {reduction!r}")
         self._check(emissions, mask)
+        if mask is not None and not self._batch_first(mask)[:, 0].all():
+            raise ValueError(NO_START)
         self._check_tags(emissions, mask, tags)
         unary, transitions, kept = self._chain(emissions, mask, learning=True)
         labels = kept.compact(self._batch_first(tags).long())
@@ -102,10 +107,28 @@ class CRF(nn.Module):
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
         """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
-        unary, transitions, kept = self._chain(emissions, mask)
-        labels, _ = chain.decode(unary, transitions, kept.lengths)
+        unary, transitions, lengths = self._chain_for_prediction(emissions, mask)
+        labels, _ = chain.decode(unary, transitions, lengths)
         labels = labels.clamp(min=0)  # if every path is forbidden, tags must still be valid indices
-        return [row[:n] for row, n in zip(labels.tolist(), kept.lengths.tolist(), strict=True)]
+        starts = labels[:, :1] >= 0 if mask is None else self._batch_first(mask)[:, :1]
+        rows = torch.cat([labels, lengths[:, None], starts], -1).tolist()  # at once: each transfer waits for a GPU
+        if not all(row[-1] for row in rows):
+            raise ValueError(NO_START)
+        return [row[: row[-2]] for row in rows]
+
+    def _chain_for_prediction(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """`_chain`, by kernels where there are any: unary scores, pairwise scores and lengths."""
+        if potentials.has_kernels(emissions):
+            from ..crf.gpu import prepare
+
+            given, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)
+            state = KernelState(self.transitions.new_ones(())) if self.scaling is None else self.scaling.kernel_state()
+            if state is not None and prepare.fits(given, state):
+                own = self.transitions, self.start_transitions, self.end_transitions, None, None, None
+                found = prepare.prepare(given, prepare.Parameters(*own), state, given_mask, None)
+                return found.unary, found.pairwise, found.lengths
+        unary, transitions, kept = self._chain(emissions, mask)
+        return unary, transitions, kept.lengths
 
     def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
         """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""
@@ -153,8 +176,6 @@ class CRF(nn.Module):
         if mask is None:
             return
         _check_shape("mask", mask, emissions)
-        if not self._batch_first(mask)[:, 0].all():
-            raise ValueError("mask must be on at the first step of every sequence")
         if mask.dtype not in (torch.bool, torch.uint8):
             raise RuntimeError(f"mask must be bool or uint8, got {mask.dtype}")  # pytorch-crf's type of error
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...native.values import capturing, eager
+from ...native.values import eager
 from .. import reference
 from ..reference import Messages
 from ..scoring import WeightedGradient
@@ -121,14 +121,6 @@ def likeliest(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     return repeat.repeated("likeliest", repeat.likeliest, chunk, unary, pairwise, lengths)[0]
 
 
-def is_short(unary: Tensor, pairwise: Tensor) -> bool:
-    """Whether these chains are short and few, so that one kernel for all passes of a loss is faster.
-
-    It saves host time and costs device time, so CUDA graphs, which need no host time, do not use it.
-    """
-    return plan(unary.shape, pairwise.shape).short and not capturing(unary)
-
-
 def has_fused_loss(unary: Tensor, pairwise: Tensor) -> bool:
     """Whether `fused_loss` supports these chains: edges share a matrix, at most 128 labels."""
     p = plan(unary.shape, pairwise.shape)
@@ -139,7 +131,7 @@ def fused_loss(
     loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
 ) -> tuple[Tensor, WeightedGradient]:
     """`cpu.backend.fused_loss`, for all weights that have values."""
-    return losses.fused_loss(loss_name, unary, pairwise, lengths, labels, is_short(unary, pairwise))
+    return losses.fused_loss(loss_name, unary, pairwise, lengths, labels)
 
 
 def _launcher(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Launcher | Wide:

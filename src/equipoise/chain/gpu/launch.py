@@ -28,8 +28,6 @@ WARPS = {16: 1, 32: 1, 64: 4}  # by the size of the matrix in the registers of a
 MAX_WARPS = 8  # for larger matrices
 TARGET_WARPS = 528  # warps that keep a GPU busy: four on each of 132 processors
 POSITIONS_PER_PROGRAM = 256  # if positions are independent, at most
-MAX_FUSED_LENGTH = 64  # up to this length one program does all passes of a chain
-
 
 Weight = tuple[Tensor | None, int]
 """The weights of the sequences and their stride; None if all are 1."""
@@ -52,7 +50,6 @@ class Plan(NamedTuple):
     warps: int
     constants: tuple[Any, ...]  # compile-time constants of all kernels
     rows: int  # positions per tile of `log_marginals_kernel`
-    short: bool  # whether one program per sequence computes a loss and its gradient
 
 
 @functools.lru_cache(maxsize=1024)
@@ -66,17 +63,10 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     sequences, per_edge, size = math.prod(batch), edges != 1, max(16, 1 << (m - 1).bit_length())
     warps = WARPS.get(size, MAX_WARPS)
     stages = 3 if size < 128 and not per_edge else 1  # prefetch scores if registers allow
-    short = (
-        indexable
-        and not per_edge
-        and size < 128
-        and length <= MAX_FUSED_LENGTH
-        and 0 < sequences * warps <= TARGET_WARPS
-    )
     constants, rows = (m, size, per_edge, stages), max(1, 1024 * warps // size)
     return Plan(
         *(tuple(batch), length, m, spread_shape, shape, sequences, inner, count, indexable),
-        *(per_edge, size, warps, constants, rows, short),
+        *(per_edge, size, warps, constants, rows),
     )
 
 

@@ -15,7 +15,7 @@ from ...native.triton_replay import Recording
 from ...native.triton_start import prepare
 from ...native.values import has_values, resolved
 from ..scoring import WeightedGradient
-from . import fused_kernels, scan
+from . import scan, weigh_kernels
 from .launch import Launcher, int64_labels, plan, weight_and_stride
 from .repeat import repeated
 from .scan import Chunks
@@ -25,18 +25,17 @@ MANY_ROWS, MANY_ROWS_WARPS = 64, 4
 
 
 def fused_loss(
-    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, short: bool
+    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
 ) -> tuple[Tensor, WeightedGradient]:
     """A loss, "likelihood" or "cross_entropy", (*batch,), and a function from weights to its gradient.
 
-    If short, by one kernel; otherwise by several. All edges must share a matrix.
+    All edges must share a matrix.
     """
-    name = SHORT[loss_name] if short else loss_name
-    chunk = scan.chunk_for_sums
-    value, nodes, edges = repeated(name, CALLS[name], chunk, unary, pairwise, lengths, int64_labels(labels))
+    call, chunk = CALLS[loss_name], scan.chunk_for_sums
+    value, nodes, edges = repeated(loss_name, call, chunk, unary, pairwise, lengths, int64_labels(labels))
     gradient = torch.empty_like(resolved(pairwise), memory_format=torch.contiguous_format)
-    programs, warps, numbers, constants = _weigh(unary.shape, pairwise.shape, 1 if short else edges.shape[1])
-    weigh = prepare(fused_kernels.weigh_kernel, programs, warps, (nodes, edges, gradient, *numbers), constants)
+    programs, warps, numbers, constants = _weigh(unary.shape, pairwise.shape, edges.shape[1])
+    weigh = prepare(weigh_kernels.weigh_kernel, programs, warps, (nodes, edges, gradient, *numbers), constants)
 
     def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
         if not has_values(weight):
@@ -82,32 +81,4 @@ def cross_entropy(
     return value, *launcher.gradient_parts(known, masses, losses, value)
 
 
-def short_loss(
-    loss_name: str,
-    recording: Recording | None,
-    unary: Tensor,
-    pairwise: Tensor,
-    lengths: Tensor,
-    labels: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`likelihood` or `cross_entropy` by one kernel."""
-    launcher = Launcher(unary, pairwise, lengths, recording)
-    p = launcher.plan
-    kernel, buffers, constants = {
-        "likelihood": (fused_kernels.likelihood_kernel, 2, ()),
-        "cross_entropy": (fused_kernels.cross_entropy_kernel, 5, (p.rows,)),
-    }[loss_name]
-    value, nodes = launcher.empty(), launcher.empty(p.length, p.m)
-    edges = launcher.empty(p.m * (p.m + buffers * p.length))  # together with scratch: one allocation
-    scratch = edges.view(-1)[p.sequences * p.m * p.m :]
-    launcher.run(kernel, 1, labels, value, nodes, edges, scratch, extra_constants=constants)
-    return value, nodes, edges
-
-
-SHORT = {"likelihood": "short likelihood", "cross_entropy": "short cross_entropy"}
-CALLS = {
-    "likelihood": likelihood,
-    "cross_entropy": cross_entropy,
-    "short likelihood": lambda recording, chunk, *inputs: short_loss("likelihood", recording, *inputs),
-    "short cross_entropy": lambda recording, chunk, *inputs: short_loss("cross_entropy", recording, *inputs),
-}
+CALLS = {"likelihood": likelihood, "cross_entropy": cross_entropy}

@@ -7,7 +7,7 @@ and one matrix; no temporary is larger.
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,19 @@ from . import kernels, log_marginals_kernels, wide_decode_kernels, wide_gradient
 from .launch import int64_labels, plan, weight_and_stride
 
 MIN_LABELS, MAX_LABELS = 129, 4096
-ROWS, COLUMNS, DEPTH, WARPS = 16, 32, 64, 4  # sequences, labels to go to and labels to come from of a program
+
+
+class Tile(NamedTuple):
+    """What a program computes at a time."""
+
+    rows: int  # sequences
+    columns: int  # labels to go to
+    depth: int  # labels to come from
+    warps: int
+
+
+NARROW_SUM, SUM, BEST = Tile(16, 16, 64, 4), Tile(16, 32, 64, 4), Tile(2, 32, 16, 4)
+NARROW = 1024  # up to this number of labels, narrow tiles keep more of the GPU busy
 POSITIONS_PER_PROGRAM = 8  # if positions are independent
 TILE, POSITIONS, TILE_WARPS = 64, 32, 8  # tile of the gradient of a matrix, and positions per step of its sum
 
@@ -41,8 +53,7 @@ class Wide:
         self.unary, self.pairwise = resolved(unary).contiguous(), resolved(pairwise).contiguous()
         self.lengths = lengths.contiguous()
         self.tops = self.unary.amax(-1)
-        self.groups = math.ceil(self.plan.sequences / self.plan.matrices / ROWS)
-        self.blocks = math.ceil(self.plan.m / COLUMNS)
+        self.sums = SUM if self.plan.m > NARROW else NARROW_SUM
         self.numbers = self.plan.sequences, self.plan.length, self.plan.inner, self.plan.matrices
 
     @functools.cached_property
@@ -66,9 +77,10 @@ class Wide:
         n, m = self.plan.sequences, self.plan.m
         state, log_z = self._empty(2, self.plan.length, m), self._empty()
         totals, before = self._empty(dtype=torch.float64), self._empty(dtype=torch.float64)
-        z, peaks = self.unary.new_empty(2, 2, n, m), self.unary.new_empty(2, 2, n, self.blocks)
+        blocks = math.ceil(m / self.sums.columns)
+        z, peaks = self.unary.new_empty(2, 2, n, m), self.unary.new_empty(2, 2, n, blocks)
         rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, z, peaks, state, totals, before
-        self._step(wide_kernels.message_kernel, 2, rest, (self._blocks_size(),))
+        self._step(wide_kernels.message_kernel, self.sums, 2, rest)
         arguments = self.unary, self.pairwise, self.lengths, int64_labels(labels), state, before, log_z
         constants = m, self._size(), self.plan.per_edge
         self._start(wide_kernels.log_partition_kernel, n, (*arguments, *self.numbers[1:]), constants)
@@ -107,9 +119,9 @@ class Wide:
         length, state = self.plan.length, state.contiguous()
         nodes = None if nodes is None else resolved(nodes).contiguous()
         puts, norms = self._positions(log_p.contiguous(), state, nodes, int64_labels(labels), weight)
-        masses = self._empty(2, length, self.plan.m)
-        rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, norms, puts, state, masses
-        self._step(wide_kernels.mass_kernel, 2, rest, ())
+        masses, z = self._empty(2, length, self.plan.m), self.unary.new_empty(2, 2, self.plan.sequences, self.plan.m)
+        rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, norms, puts, state, masses, z
+        self._step(wide_kernels.mass_kernel, self.sums, 2, rest)
         sides = (2 * length, 0), masses, (2 * length, length)
         gradient = self._tiles(state, norms, masses, *sides, None, weight)
         return masses.sum(-3) - puts, gradient
@@ -117,10 +129,11 @@ class Wide:
     def decode(self) -> tuple[Tensor, Tensor]:
         """The best labels and their score."""
         n, length, m = self.plan.sequences, self.plan.length, self.plan.m
-        z, peaks = self.unary.new_empty(2, n, m), self.unary.new_empty(2, n, self.blocks)
+        blocks = math.ceil(m / BEST.columns)
+        z, peaks = self.unary.new_empty(2, m, n), self.unary.new_empty(2, n, blocks)
         pointers, totals = self._empty(length, m, dtype=torch.int16), self._empty(dtype=torch.float64)
         rest = self.pairwise, self.lengths, self.tops, z, peaks, pointers, totals
-        self._step(wide_decode_kernels.best_kernel, 1, rest, (self._blocks_size(),))
+        self._step(wide_decode_kernels.best_kernel, BEST, 1, rest)
         labels, best = self._empty(length, dtype=torch.int64), self._empty()
         problem = Problem(self.unary, self.pairwise.view(self.plan.shape), self.lengths)
         invalid = problem.invalid.to(torch.uint8).contiguous()
@@ -175,16 +188,17 @@ class Wide:
             gradient = gradient.view(self.plan.shape).sum_to_size(self.plan.spread_shape)
         return gradient.view(self.given_shape)
 
-    def _step(self, kernel: Any, directions: int, rest: tuple[Any, ...], extra: tuple[int, ...]) -> None:
+    def _step(self, kernel: Any, tile: Tile, directions: int, rest: tuple[Any, ...]) -> None:
         """Launch the kernel for each position, in each direction."""
         plan = self.plan
         if not plan.sequences:
             return
-        programs = directions * plan.matrices * self.groups * self.blocks
-        arguments = *rest, *self.numbers, self.groups
-        constants = plan.m, plan.per_edge, ROWS, COLUMNS, DEPTH, self.blocks, *extra
-        start(kernel, programs, WARPS, (self.unary, 0, *arguments), constants)
-        launch = prepare(kernel, programs, WARPS, arguments, constants)
+        groups, blocks = math.ceil(plan.sequences / plan.matrices / tile.rows), math.ceil(plan.m / tile.columns)
+        programs = directions * plan.matrices * groups * blocks
+        arguments = *rest, *self.numbers, groups
+        constants = plan.m, plan.per_edge, *tile[:3], blocks, 1 << (blocks - 1).bit_length()
+        start(kernel, programs, tile.warps, (self.unary, 0, *arguments), constants)
+        launch = prepare(kernel, programs, tile.warps, arguments, constants)
         for s in range(1, plan.length):
             launch(self.unary, s)
 
@@ -200,6 +214,3 @@ class Wide:
 
     def _size(self) -> int:
         return 1 << (self.plan.m - 1).bit_length()
-
-    def _blocks_size(self) -> int:
-        return 1 << (self.blocks - 1).bit_length()

@@ -18,9 +18,8 @@ from .kernels import LOG_2, NEG_INF, exponent, finite, inverse, jit_unspecialize
 
 
 @triton.jit
-def sequences(group, k, N, inner, count, ROWS: tl.constexpr):
-    """The sequences of a group that have matrix k, and whether they exist."""
-    row = group * ROWS + tl.arange(0, ROWS)
+def sequences(row, k, N, inner, count):
+    """Those of the sequences that have matrix k, by their numbers, and whether they exist."""
     return ((row // inner * count + k) * inner + row % inner).to(tl.int64), row < N // count
 
 
@@ -29,6 +28,12 @@ def load_tile(w, row, column, M: tl.constexpr, OTHER: tl.constexpr):
     """A tile of a matrix; OTHER for labels that do not exist."""
     inside = (row < M)[:, None] & (column < M)[None, :]
     return tl.load(w + row[:, None] * M + column[None, :], mask=inside, other=OTHER)
+
+
+@triton.jit
+def load_rows(x, n, there, source, M: tl.constexpr):
+    """x_n(i) for the labels i of `source`; 0 for sequences and labels that do not exist."""
+    return tl.load(x + n[:, None] * M + source[None, :], mask=there[:, None] & (source < M)[None, :], other=0.0)
 
 
 @triton.jit
@@ -82,7 +87,7 @@ def message_kernel(
     pid = tl.program_id(0)
     block, k, left = pid % BLOCKS, pid // BLOCKS % (groups * count), pid // BLOCKS // (groups * count)
     group, k, rightwards = k % groups, k // groups, left == 0
-    n, there = sequences(group, k, N, inner, count, ROWS)
+    n, there = sequences(group * ROWS + tl.arange(0, ROWS), k, N, inner, count)
     length = tl.load(lengths + n, mask=there, other=0).to(tl.int32)
     t = tl.where(rightwards, s, L - 1 - s)
     starts = there & (t == tl.where(rightwards, 0, length - 1))
@@ -103,9 +108,7 @@ def message_kernel(
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
         for start in range(0, stop, DEPTH):
             source = start + tl.arange(0, DEPTH)
-            x = tl.load(
-                z + (old + n)[:, None] * M + source[None, :], mask=follows[:, None] & (source < M)[None, :], other=0.0
-            )
+            x = load_rows(z + old * M, n, follows, source, M)
             total += tl.dot(x, load_tile(w, source, dest, M, 0.0), input_precision="ieee")
         a = tl.log(total * inverse(peak)[:, None])
         power, scale = exponent(peak)
@@ -151,18 +154,19 @@ def log_partition_kernel(
 
 @jit_unspecialized
 def mass_kernel(
-    unary, s, matrices, lengths, bounds, tops, norms, nodes, state, masses, N, L, inner, count, groups,
+    unary, s, matrices, lengths, bounds, tops, norms, nodes, state, masses, z, N, L, inner, count, groups,
     M: tl.constexpr, PER_EDGE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    BLOCKS: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCKS_SIZE: tl.constexpr,
 ):  # fmt: skip
     """r and l of `transport_kernels` at one position each, into masses, (N, 2, L, M); nodes are centred, (N, L, M).
 
-    norms, (N, 2, L), is the maximum of U_t - max U_t plus the other direction's message.
+    norms, (N, 2, L), is the maximum of U_t - max U_t plus the other direction's message. z is (2, 2, N, M) as in
+    `message_kernel`: the mass of the last position times exp(-message), where a message is that of the other direction.
     """
     pid = tl.program_id(0)
     block, k, left = pid % BLOCKS, pid // BLOCKS % (groups * count), pid // BLOCKS // (groups * count)
     group, k, rightwards = k % groups, k // groups, left == 0
-    n, there = sequences(group, k, N, inner, count, ROWS)
+    n, there = sequences(group * ROWS + tl.arange(0, ROWS), k, N, inner, count)
     length = tl.load(lengths + n, mask=there, other=0).to(tl.int32)
     t = tl.where(rightwards, s, L - 1 - s)
     behind = t + tl.where(rightwards, -1, 1)
@@ -180,20 +184,22 @@ def mass_kernel(
         tl.load(norms + other * L + t, mask=follows, other=0.0)
     )
     v = tl.load(unary + (n * L + t)[:, None] * M + dest[None, :], mask=read, other=NEG_INF) - shift[:, None]
-    v += tl.load(state + (other * L + t)[:, None] * M + dest[None, :], mask=read, other=NEG_INF)
-    mass = masses + ((2 * n + left) * L + behind)[:, None] * M
-    message = state + (other * L + behind)[:, None] * M
+    inside = (there & (t < length))[:, None] & (dest < M)[None, :]
+    message = tl.load(state + (other * L + t)[:, None] * M + dest[None, :], mask=inside, other=NEG_INF)
+    v += message
+    old, new = (2 * ((s + 1) % 2) + left) * N.to(tl.int64), (2 * (s % 2) + left) * N.to(tl.int64)
 
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    row = tl.arange(0, ROWS)
-    for start in range(0, stop, DEPTH):
-        source = start + tl.arange(0, DEPTH)
-        if in_exp:
-            mask = follows[:, None] & (source < M)[None, :]
-            x = tl.load(mass + source[None, :], mask=mask, other=0.0)
-            x *= tl.exp(-finite(tl.load(message + source[None, :], mask=mask, other=NEG_INF)))
+    if in_exp:
+        for start in range(0, stop, DEPTH):
+            source = start + tl.arange(0, DEPTH)
+            x = load_rows(z + old * M, n, follows, source, M)
             total += tl.dot(x, load_tile(w, source, dest, M, 0.0), input_precision="ieee")
-        else:
+        total *= tl.exp(v)
+    else:
+        row = tl.arange(0, ROWS)
+        for start in range(0, stop, DEPTH):
+            source = start + tl.arange(0, DEPTH)
             tile = load_tile(w, source, dest, M, NEG_INF)
             for r in range(ROWS):
                 own = tl.sum(tl.where(row == r, n, 0), 0)
@@ -205,7 +211,7 @@ def mass_kernel(
                 here = (row == r)[:, None]
                 to = tl.max(tl.where(here, v, NEG_INF), 0)
                 total += tl.where(here, tl.sum(x[:, None] * tl.exp(tile + to[None, :] - b[:, None]), 0)[None, :], 0.0)
-    if in_exp:
-        total *= tl.exp(v)
     put = tl.load(nodes + (n * L + t)[:, None] * M + dest[None, :], mask=write, other=0.0)
-    tl.store(masses + ((2 * n + left) * L + t)[:, None] * M + dest[None, :], total + put, mask=write)
+    total += put
+    tl.store(masses + ((2 * n + left) * L + t)[:, None] * M + dest[None, :], total, mask=write)
+    tl.store(z + (new + n)[:, None] * M + dest[None, :], total * tl.exp(-finite(message)), mask=write)
