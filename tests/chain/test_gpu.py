@@ -136,7 +136,7 @@ def test_contract_with_several_programs_per_sequence(own: Any, monkeypatch: pyte
 def tiny_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels for many labels, in the interpreter in tiles smaller than the matrix, which a GPU cannot multiply."""
     monkeypatch.setattr(wide, "MIN_LABELS", 1)
-    tiny = {"NARROW_SUM": wide.Tile(2, 2, 2, 1), "BEST": wide.Tile(2, 2, 2, 1), "TILE": 2, "POSITIONS": 2}
+    tiny = {"SMALL_SUM": wide.Tile(2, 2, 2, 1), "SMALL_BEST": wide.Tile(2, 2, 2, 1), "TILE": 2, "POSITIONS": 2}
     for name, size in tiny.items() if DEVICE == "cpu" else ():
         monkeypatch.setattr(wide, name, size)
 

@@ -31,8 +31,10 @@ class Tile(NamedTuple):
     warps: int
 
 
-NARROW_SUM, SUM, BEST = Tile(16, 16, 64, 4), Tile(16, 32, 64, 4), Tile(2, 32, 16, 4)
-NARROW = 1024  # up to this number of labels, narrow tiles keep more of the GPU busy
+SUM, BEST = Tile(16, 32, 64, 4), Tile(2, 32, 16, 4)
+FEWER_LABELS = 1024
+SMALL_SUM, SMALL_BEST = Tile(16, 16, 64, 4), Tile(1, 32, 64, 8)
+"""Up to FEWER_LABELS: smaller tiles keep more of the GPU busy."""
 POSITIONS_PER_PROGRAM = 8  # if positions are independent
 TILE, POSITIONS, TILE_WARPS = 64, 32, 8  # tile of the gradient of a matrix, and positions per step of its sum
 
@@ -53,7 +55,7 @@ class Wide:
         self.unary, self.pairwise = resolved(unary).contiguous(), resolved(pairwise).contiguous()
         self.lengths = lengths.contiguous()
         self.tops = self.unary.amax(-1)
-        self.sums = SUM if self.plan.m > NARROW else NARROW_SUM
+        self.sum_tile, self.best_tile = (SMALL_SUM, SMALL_BEST) if self.plan.m <= FEWER_LABELS else (SUM, BEST)
         self.numbers = self.plan.sequences, self.plan.length, self.plan.inner, self.plan.matrices
 
     @functools.cached_property
@@ -77,10 +79,10 @@ class Wide:
         n, m = self.plan.sequences, self.plan.m
         state, log_z = self._empty(2, self.plan.length, m), self._empty()
         totals, before = self._empty(dtype=torch.float64), self._empty(dtype=torch.float64)
-        blocks = math.ceil(m / self.sums.columns)
+        blocks = math.ceil(m / self.sum_tile.columns)
         z, peaks = self.unary.new_empty(2, 2, n, m), self.unary.new_empty(2, 2, n, blocks)
         rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, z, peaks, state, totals, before
-        self._step(wide_kernels.message_kernel, self.sums, 2, rest)
+        self._step(wide_kernels.message_kernel, self.sum_tile, 2, rest)
         arguments = self.unary, self.pairwise, self.lengths, int64_labels(labels), state, before, log_z
         constants = m, self._size(), self.plan.per_edge
         self._start(wide_kernels.log_partition_kernel, n, (*arguments, *self.numbers[1:]), constants)
@@ -121,7 +123,7 @@ class Wide:
         puts, norms = self._positions(log_p.contiguous(), state, nodes, int64_labels(labels), weight)
         masses, z = self._empty(2, length, self.plan.m), self.unary.new_empty(2, 2, self.plan.sequences, self.plan.m)
         rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, norms, puts, state, masses, z
-        self._step(wide_kernels.mass_kernel, self.sums, 2, rest)
+        self._step(wide_kernels.mass_kernel, self.sum_tile, 2, rest)
         sides = (2 * length, 0), masses, (2 * length, length)
         gradient = self._tiles(state, norms, masses, *sides, None, weight)
         return masses.sum(-3) - puts, gradient
@@ -129,11 +131,11 @@ class Wide:
     def decode(self) -> tuple[Tensor, Tensor]:
         """The best labels and their score."""
         n, length, m = self.plan.sequences, self.plan.length, self.plan.m
-        blocks = math.ceil(m / BEST.columns)
+        blocks = math.ceil(m / self.best_tile.columns)
         z, peaks = self.unary.new_empty(2, m, n), self.unary.new_empty(2, n, blocks)
         pointers, totals = self._empty(length, m, dtype=torch.int16), self._empty(dtype=torch.float64)
         rest = self.pairwise, self.lengths, self.tops, z, peaks, pointers, totals
-        self._step(wide_decode_kernels.best_kernel, BEST, 1, rest)
+        self._step(wide_decode_kernels.best_kernel, self.best_tile, 1, rest)
         labels, best = self._empty(length, dtype=torch.int64), self._empty()
         problem = Problem(self.unary, self.pairwise.view(self.plan.shape), self.lengths)
         invalid = problem.invalid.to(torch.uint8).contiguous()
