@@ -70,17 +70,20 @@ from equipoise.lab.bench import training
 PYTHON
 }
 
-# Most of the time is compilation, so every test file has a process of its own.
+# Most of the time is compilation, so the tests are divided among as many processes as there are cores.
 run_tests() {
     logs=$(mktemp -d)
-    for file in $(grep -rl 'mark.gpu' tests --include='*.py'); do
-        python3 -m pytest -q -m gpu -p no:cacheprovider --durations=3 "$file" >"$logs/${file//\//-}" 2>&1 &
+    python3 -m pytest -q --collect-only -m gpu -p no:cacheprovider $(grep -rl 'mark.gpu' tests --include='*.py') |
+        grep '::' >"$logs/all"
+    split -n "r/$(nproc)" "$logs/all" "$logs/part-"
+    for tests in "$logs"/part-*; do
+        xargs -r -d '\n' python3 -m pytest -q -p no:cacheprovider --durations=3 <"$tests" >"$tests.log" 2>&1 &
     done
     wait
-    for log in "$logs"/*; do
-        printf '%s\n' "${log##*/}"
-        tail -n 25 "$log"
-    done | tee "$out/gpu-tests.txt"
+    {
+        printf '%s tests in %s\n' "$(wc -l <"$logs/all")" "$(cut -d: -f1 "$logs/all" | sort -u | tr '\n' ' ')"
+        tail -q -n 25 "$logs"/part-*.log
+    } | tee "$out/gpu-tests.txt"
 }
 
 for part in "$@"; do

@@ -62,6 +62,14 @@ def test_ratios_use_the_same_kind_of_turns_for_both() -> None:
     assert one.relative_to(slowed) == 0.5
 
 
+def test_turns_of_the_same_round_are_compared() -> None:
+    """Slow rounds have the same ratio as quick ones, and none is left out."""
+    base = Times([Turn(1.0, [2.0, 2.0]), Turn(9.0, [20.0]), Turn(1.0, [2.0])], fastest=1.0)
+    other = Times([Turn(1.0, [3.0]), Turn(9.0, [30.0]), Turn(1.0, [8.0, 8.0]), Turn(1.0, [50.0])], fastest=1.0)
+    assert other.turn_by_turn(base) == 1.5
+    assert base.turn_by_turn(base) == 1
+
+
 def test_slowed_turns_are_repeated(clock: Clock) -> None:
     """Each turn has a probe before and after it. The second turn of each call is slowed."""
     probes = itertools.cycle([1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0])

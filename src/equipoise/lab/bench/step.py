@@ -5,10 +5,11 @@
 
 The net is a BiLSTM on the CPU, and on a GPU a transformer of the size of MiniLM-L6, both with random weights. A batch
 has 32 sentences of 8 to 64 words and 23 labels. The peers differ in the last layer only. Their calls alternate in one
-run.
+run, and each is compared with the call of the softmax in the same round. No call is left out.
 """
 
 import importlib.util
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -177,8 +178,9 @@ class Row:
     step: str
     peer: str
     milliseconds: float | None
+    """The median of all calls."""
     times_base: float | None
-    """The time relative to softmax."""
+    """The time relative to softmax: the median ratio of turns that followed each other."""
     slowed: float | None
     note: str = ""
 
@@ -203,6 +205,7 @@ def run(device: str, seconds: float = 1.0) -> Iterator[Report]:
             if isinstance(times, str):
                 report.rows.append(Row(step, name, None, None, None, times))
                 continue
-            ratio = round(times.relative_to(base), 3) if isinstance(base, Times) else None
-            report.rows.append(Row(step, name, round(1000 * times.median, 3), ratio, round(times.slowed, 3)))
+            ratio = round(times.turn_by_turn(base), 3) if isinstance(base, Times) else None
+            median = round(1000 * statistics.median(times.every), 3)
+            report.rows.append(Row(step, name, median, ratio, round(times.slowed, 3)))
         yield report

@@ -70,6 +70,11 @@ class Times(NamedTuple):
             return self.median / other.median
         return statistics.median(self.every) / statistics.median(other.every)
 
+    def turn_by_turn(self, other: "Times") -> float:
+        """The median of the ratios of turns of the same round. All turns count: a slow stretch lengthens both."""
+        rounds = zip(self.turns, other.turns, strict=False)  # a call may have reached its time earlier
+        return statistics.median(statistics.fmean(a.seconds) / statistics.fmean(b.seconds) for a, b in rounds)
+
     @property
     def slowed(self) -> float:
         """The share of the time in turns that were not steady."""
