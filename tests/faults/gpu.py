@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
@@ -21,6 +22,10 @@ from faults.chains import VIEWS, Answers, answers, compare, draw, truth  # noqa:
 from equipoise import ChainCRF, chain, gaussian  # noqa: E402
 from equipoise.chain import backends  # noqa: E402
 from equipoise.scaling import Learned  # noqa: E402
+
+if "gpu" not in backends.BACKENDS:
+    sys.exit("needs CUDA and Triton")
+from equipoise.chain.gpu import repeat, scan, wide  # noqa: E402
 
 BATCH, UNITS = 8, 64
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -35,6 +40,22 @@ def chains(seed: int) -> Counter[str]:
         on_gpu.unary = VIEWS["negative"](on_gpu.unary.resolve_neg())
     found: Answers = {name: x.cpu() for name, x in answers(on_gpu).items()}
     return Counter(problems=BATCH, answers=compare(p, found, truth(p), "gpu", UNITS))
+
+
+def chunks(seed: int) -> Counter[str]:
+    """The same for the kernels of long chains, which process a chain in chunks."""
+
+    def two(unary: torch.Tensor, pairwise: torch.Tensor) -> int:
+        return 2 if unary.shape[-2] > 2 else 0
+
+    with patch.multiple(scan, chunk_for_sums=two, chunk_for_decode=two), patch.dict(repeat.replays, clear=True):
+        return chains(seed)
+
+
+def many_labels(seed: int) -> Counter[str]:
+    """The same for the kernels of many labels."""
+    with patch.object(wide, "MIN_LABELS", 1), patch.dict(repeat.replays, clear=True):
+        return chains(seed)
 
 
 def views(seed: int) -> Counter[str]:
@@ -132,12 +153,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="time after which no part is started")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     options = parser.parse_args()
-    if "gpu" not in backends.BACKENDS:
-        sys.exit("needs CUDA and Triton")
     end = time.monotonic() + options.seconds
     counts, failures = invalid_values(), 0
     for seed in range(options.seed, options.seed + options.rounds):
-        for part in (chains, views, gaussians, scaling):
+        for part in (chains, chunks, many_labels, views, gaussians, scaling):
             if time.monotonic() > end:
                 continue
             try:
