@@ -260,7 +260,7 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from equipoise.crf.gpu import kernels
+from equipoise.crf.gpu import gradient_kernels, kernels
 
 wide = "sizes counts found parts unary_gradient pairwise_gradient pairwise to_pairwise alpha"
 optional = {name: "*u8" for name in ("allowed", "allowed_start", "allowed_end", "mask")}
@@ -271,7 +271,8 @@ types |= {"lengths": "*i64", "empty": "*u8", "rank": "*i32", "moved": "*i64"} | 
 constants = {"M": 23, "LABELS": 32, "POSITIONS": 64, "HORIZON": 1000, "BLOCK": 1024}
 constants |= {"STEP": 0.01, "SLOWER_AFTER": 100, "SMOOTHING": 0.1}
 count = 0
-for kernel in (kernels.keep_kernel, kernels.assemble_kernel, kernels.products_kernel, kernels.gradients_kernel):
+backward = gradient_kernels.products_kernel, gradient_kernels.gradients_kernel
+for kernel in (kernels.keep_kernel, kernels.assemble_kernel, *backward):
     for kind in range(3):
         for kind_of_unary, missing in (("*fp32", {}), ("*bf16", dict.fromkeys(optional))):
             state = "size", "covered", "squares", "steps", "log_scales"

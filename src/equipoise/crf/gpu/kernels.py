@@ -2,17 +2,16 @@
 
     keep_kernel        which positions count, and where each moves; sizes of U and W
     assemble_kernel    U' = a U + boundaries and W' = b W, in the moved positions, -inf where forbidden
-    products_kernel    <dU', a U> and <dW', b W>, the gradients of u and w
-    gradients_kernel   dU, dW, dstart and dend; u, w and s move
     place_kernel       labels moved back
 
-(`crf.potentials`, `masking` and `scaling.learned` have the formulas.) In torch these are over a hundred small
-operations. A training step on a GPU is bound by the host, so they would take a quarter of it.
+(`crf.potentials`, `masking` and `scaling.learned` have the formulas; `gradient_kernels` is the backward pass.) In torch
+these are over a hundred small operations. A training step on a GPU is bound by the host, so they would take a quarter
+of it.
 """
 
 # Triton kernels: arguments have no types, constants are in capitals, branches are statements.
 # mypy: ignore-errors
-# ruff: noqa: N803, SIM102
+# ruff: noqa: N803
 
 import triton
 import triton.language as tl
@@ -20,7 +19,6 @@ import triton.language as tl
 from ...native.triton_start import jit_unspecialized
 
 NEG_INF = tl.constexpr(float("-inf"))
-TINY = tl.constexpr(1.1754943508222875e-38)
 IGNORE = tl.constexpr(-100)
 
 FIXED, LEARNED, LEARNING = (tl.constexpr(i) for i in range(3))
@@ -37,11 +35,6 @@ def is_finite(x):
 @triton.jit
 def positive_or_one(x):
     return tl.where(x > 0, x, 1.0)
-
-
-@triton.jit
-def sign(x):
-    return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, 0.0))
 
 
 @triton.jit
@@ -66,29 +59,10 @@ def sum_counted(scores, allowed, n, BLOCK: tl.constexpr):
 
 @jit_unspecialized
 def keep_kernel(
-    unary,
-    pairwise,
-    starts,
-    ends,
-    allowed,
-    allowed_start,
-    allowed_end,
-    mask,
-    labels,
-    lengths,
-    empty,
-    rank,
-    moved_labels,
-    sizes,
-    counts,
-    sequences,
-    length,
-    M: tl.constexpr,
-    LABELS: tl.constexpr,
-    POSITIONS: tl.constexpr,
-    KIND: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    unary, pairwise, starts, ends, allowed, allowed_start, allowed_end, mask, labels, lengths, empty, rank,
+    moved_labels, sizes, counts, sequences, length,
+    M: tl.constexpr, LABELS: tl.constexpr, POSITIONS: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One program per sequence, and a last one for W. LABELS is M rounded up to a power of two."""
     n = tl.program_id(0)
     if n < sequences:
@@ -188,46 +162,30 @@ def forbidden_here(rank, last, label, allowed_start, allowed_end, M: tl.constexp
     return ((rank == 0)[:, None] & start) | ((rank == last)[:, None] & end)
 
 
+@triton.jit
+def load_positions(rank, lengths, n, t, length, M: tl.constexpr, LABELS: tl.constexpr):
+    """The first position of sequence n in memory, labels, where positions t move, the last place, and what exists."""
+    row = n.to(tl.int64) * length
+    label = tl.arange(0, LABELS)[None, :]
+    place = tl.load(rank + row + t, mask=t < length, other=-1)
+    last = tl.load(lengths + n).to(tl.int32) - 1
+    return row, label, place, last, (place >= 0)[:, None] & (label < M)
+
+
 @jit_unspecialized
 def assemble_kernel(
-    unary,
-    pairwise,
-    starts,
-    ends,
-    allowed,
-    allowed_start,
-    allowed_end,
-    lengths,
-    empty,
-    rank,
-    sizes,
-    alpha,
-    size,
-    covered,
-    found,
-    to_unary,
-    to_pairwise,
-    sequences,
-    length,
-    tiles,
-    M: tl.constexpr,
-    LABELS: tl.constexpr,
-    POSITIONS: tl.constexpr,
-    HORIZON: tl.constexpr,
-    KIND: tl.constexpr,
+    unary, pairwise, starts, ends, allowed, allowed_start, allowed_end, lengths, empty, rank, sizes, alpha, size,
+    covered, found, to_unary, to_pairwise, sequences, length, tiles,
+    M: tl.constexpr, LABELS: tl.constexpr, POSITIONS: tl.constexpr, HORIZON: tl.constexpr, KIND: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """One program per tile of positions of each sequence, then one per block of W."""
     pid = tl.program_id(0)
     a, b = factors(sizes, empty, alpha, size, covered, found, sequences, pid == 0, HORIZON, KIND)
     n = pid // tiles
     if n < sequences:
-        row = n.to(tl.int64) * length
         t = (pid % tiles) * POSITIONS + tl.arange(0, POSITIONS)
-        label = tl.arange(0, LABELS)[None, :]
-        place = tl.load(rank + row + t, mask=t < length, other=-1)
-        last = tl.load(lengths + n).to(tl.int32) - 1
-        here = (place >= 0)[:, None] & (label < M)
+        row, label, place, last, here = load_positions(rank, lengths, n, t, length, M, LABELS)
         y = a * tl.load(unary + (row + t)[:, None] * M + label, mask=here, other=0.0).to(tl.float32)
         if starts is not None:
             at_start = b * tl.load(starts + label, mask=label < M, other=0.0).to(tl.float32)
@@ -247,229 +205,6 @@ def assemble_kernel(
         if allowed is not None:
             w = tl.where(tl.load(allowed + entry, mask=inside, other=1) == 0, NEG_INF, w)
         tl.store(to_pairwise + entry, w, mask=inside)
-
-
-@triton.jit
-def finite_product(x, gradient):
-    return tl.where(is_finite(x), x * gradient, 0.0)
-
-
-@jit_unspecialized
-def products_kernel(
-    unary,
-    pairwise,
-    starts,
-    ends,
-    allowed,
-    allowed_start,
-    allowed_end,
-    lengths,
-    rank,
-    found,
-    unary_gradient,
-    pairwise_gradient,
-    parts,
-    sequences,
-    length,
-    M: tl.constexpr,
-    LABELS: tl.constexpr,
-    POSITIONS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Parts of <dU', a U> and of <dW', b W>: two numbers from each sequence, and from the last program, for W."""
-    n = tl.program_id(0)
-    a, b = tl.load(found + A), tl.load(found + B)
-    if n < sequences:
-        row = n.to(tl.int64) * length
-        label = tl.arange(0, LABELS)[None, :]
-        last = tl.load(lengths + n).to(tl.int32) - 1
-        to_u, to_w = tl.zeros((POSITIONS, LABELS), tl.float32), tl.zeros((POSITIONS, LABELS), tl.float32)
-        for first in range(0, length, POSITIONS):
-            t = first + tl.arange(0, POSITIONS)
-            place = tl.load(rank + row + t, mask=t < length, other=-1)
-            here = (place >= 0)[:, None] & (label < M)
-            x = tl.load(unary + (row + t)[:, None] * M + label, mask=here, other=0.0).to(tl.float32)
-            gradient = tl.load(unary_gradient + (row + place)[:, None] * M + label, mask=here, other=0.0)
-            if allowed_start is not None:
-                gradient = tl.where(forbidden_here(place, last, label, allowed_start, allowed_end, M), 0.0, gradient)
-            to_u += finite_product(x, gradient)
-            if starts is not None:
-                at_start = tl.load(starts + label, mask=label < M, other=0.0).to(tl.float32)
-                at_end = tl.load(ends + label, mask=label < M, other=0.0).to(tl.float32)
-                to_w += tl.where((place == 0)[:, None], finite_product(at_start, gradient), 0.0)
-                to_w += tl.where((place == last)[:, None], finite_product(at_end, gradient), 0.0)
-        tl.store(parts + n, a * tl.sum(tl.sum(to_u, 1), 0))
-        tl.store(parts + sequences + 1 + n, b * tl.sum(tl.sum(to_w, 1), 0))
-    else:
-        total = tl.zeros((BLOCK,), tl.float32)
-        for block in range(0, M * M, BLOCK):
-            entry = block + tl.arange(0, BLOCK)
-            w = load_counted(pairwise, allowed, entry, M * M)
-            total += finite_product(w, tl.load(pairwise_gradient + entry, mask=entry < M * M, other=0.0))
-        tl.store(parts + sequences, 0.0)
-        tl.store(parts + 2 * sequences + 1, b * tl.sum(total, 0))
-
-
-@triton.jit
-def sum_parts(parts, n, BLOCK: tl.constexpr):
-    total = tl.zeros((BLOCK,), tl.float32)
-    for first in range(0, n, BLOCK):
-        place = first + tl.arange(0, BLOCK)
-        total += tl.load(parts + place, mask=place < n, other=0.0)
-    return tl.sum(total, 0)
-
-
-@triton.jit
-def paced(value, squares, gradient, finite, step, SMOOTHING: tl.constexpr):
-    """Store a value and its mean square after one step, as in `scaling.pace`."""
-    gradient = tl.where(finite, gradient, 0.0)
-    q = tl.load(squares)
-    q += tl.where(finite, SMOOTHING * (gradient * gradient - q), 0.0)
-    ratio = gradient / tl.maximum(tl.sqrt(q), TINY)
-    tl.store(squares, q)
-    tl.store(value, tl.load(value) - step * tl.minimum(tl.maximum(ratio, -1.0), 1.0))
-
-
-@triton.jit
-def to_entries(x, direct, counted, to_w, b, size, count, KIND: tl.constexpr):
-    """The gradient of entries of the pairwise part from that of b times them."""
-    direct = tl.where(is_finite(x), b * direct, 0.0)
-    if KIND == LEARNING:
-        slope = tl.where(counted, sign(x) / positive_or_one(size * count), 0.0)  # if ||W|| is 0, so is every sign
-        direct = tl.minimum(positive_or_one(size), 1.0) * (direct - to_w * slope)
-    return direct
-
-
-@triton.jit
-def boundary_gradient(
-    boundary, allowed, gradient, lengths, empty, out, to_w, b, size, count, sequences, length,
-    M: tl.constexpr, LABELS: tl.constexpr, KIND: tl.constexpr, END: tl.constexpr,
-):  # fmt: skip
-    """The gradient of start or end scores: the sum over sequences, 32 at a time."""
-    label = tl.arange(0, LABELS)
-    total = tl.zeros((32, LABELS), tl.float32)
-    for first in range(0, sequences, 32):
-        n = first + tl.arange(0, 32)
-        counts_here = n < sequences
-        counts_here = counts_here & (tl.load(empty + n, mask=counts_here, other=1) == 0)
-        place = n.to(tl.int64) * length
-        if END:
-            place += tl.load(lengths + n, mask=counts_here, other=1) - 1
-        here = counts_here[:, None] & (label < M)[None, :]
-        total += tl.load(gradient + place[:, None] * M + label[None, :], mask=here, other=0.0)
-    direct = tl.sum(total, 0)
-    counted = label < M
-    if allowed is not None:
-        counted = counted & (tl.load(allowed + label, mask=label < M, other=0) != 0)
-        direct = tl.where(counted, direct, 0.0)
-    x = tl.load(boundary + label, mask=label < M, other=0.0).to(tl.float32)
-    tl.store(out + label, to_entries(x, direct, counted, to_w, b, size, count, KIND), mask=label < M)
-
-
-@jit_unspecialized
-def gradients_kernel(
-    unary,
-    pairwise,
-    starts,
-    ends,
-    allowed,
-    allowed_start,
-    allowed_end,
-    lengths,
-    empty,
-    rank,
-    sizes,
-    counts,
-    found,
-    unary_gradient,
-    pairwise_gradient,
-    parts,
-    to_unary,
-    to_pairwise,
-    to_start,
-    to_end,
-    log_scales,
-    squares,
-    steps,
-    size,
-    covered,
-    sequences,
-    length,
-    tiles,
-    M: tl.constexpr,
-    LABELS: tl.constexpr,
-    POSITIONS: tl.constexpr,
-    STEP: tl.constexpr,
-    SLOWER_AFTER: tl.constexpr,
-    SMOOTHING: tl.constexpr,
-    KIND: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """One program per tile of positions of each sequence, then start, end, and blocks of W. The first moves u, w, s."""
-    pid = tl.program_id(0)
-    a, b = tl.load(found + A), tl.load(found + B)
-    to_u, to_w, mean, number = 0.0, 0.0, 1.0, 0.0
-    size_of_pairwise, count_of_pairwise = 1.0, 1.0
-    if KIND == LEARNING:
-        to_u = sum_parts(parts, sequences + 1, 128)
-        to_w = sum_parts(parts + sequences + 1, sequences + 1, 128)
-        mean, number = tl.load(found + MEAN), tl.load(found + NUMBER)
-        size_of_pairwise, count_of_pairwise = tl.load(sizes + sequences), tl.load(counts + sequences)
-    n = pid // tiles
-    rest = pid - sequences * tiles
-    if n < sequences:
-        row = n.to(tl.int64) * length
-        t = (pid % tiles) * POSITIONS + tl.arange(0, POSITIONS)
-        label = tl.arange(0, LABELS)[None, :]
-        place = tl.load(rank + row + t, mask=t < length, other=-1)
-        last = tl.load(lengths + n).to(tl.int32) - 1
-        here = (place >= 0)[:, None] & (label < M)
-        x = tl.load(unary + (row + t)[:, None] * M + label, mask=here, other=0.0).to(tl.float32)
-        direct = tl.load(unary_gradient + (row + place)[:, None] * M + label, mask=here, other=0.0)
-        if allowed_start is not None:
-            direct = tl.where(forbidden_here(place, last, label, allowed_start, allowed_end, M), 0.0, direct)
-        direct = tl.where(is_finite(x), a * direct, 0.0)
-        if KIND == LEARNING:
-            slope = tl.where(here & (x != NEG_INF), sign(x) / tl.load(counts + n), 0.0)
-            pull = tl.where(
-                number > 0, to_u / positive_or_one(number * mean), 0.0
-            )  # an unusable batch leaves s as it is
-            direct = tl.minimum(positive_or_one(mean), 1.0) * (direct - pull * slope)
-        direct = tl.where(here, direct, 0.0)
-        tl.store(to_unary + (row + t)[:, None] * M + label, direct, mask=(t < length)[:, None] & (label < M))
-    elif rest == 0:
-        if starts is not None:
-            boundary_gradient(
-                starts, allowed_start, unary_gradient, lengths, empty, to_start, to_w, b, size_of_pairwise,
-                count_of_pairwise, sequences, length, M, LABELS, KIND, False,
-            )  # fmt: skip
-    elif rest == 1:
-        if starts is not None:
-            boundary_gradient(
-                ends, allowed_end, unary_gradient, lengths, empty, to_end, to_w, b, size_of_pairwise,
-                count_of_pairwise, sequences, length, M, LABELS, KIND, True,
-            )  # fmt: skip
-    else:
-        entry = (rest - 2) * BLOCK + tl.arange(0, BLOCK)
-        inside = entry < M * M
-        w = tl.load(pairwise + entry, mask=inside, other=0.0).to(tl.float32)
-        from_chain = tl.load(pairwise_gradient + entry, mask=inside, other=0.0)
-        counted = inside
-        if allowed is not None:
-            counted = counted & (tl.load(allowed + entry, mask=inside, other=0) != 0)
-            from_chain = tl.where(counted, from_chain, 0.0)
-        found_here = to_entries(w, from_chain, counted, to_w, b, size_of_pairwise, count_of_pairwise, KIND)
-        tl.store(to_pairwise + entry, found_here, mask=inside)
-    if KIND == LEARNING:
-        if pid == 0:
-            finite = is_finite(to_u * to_u) & is_finite(to_w * to_w)
-            now = tl.load(steps) + tl.where(finite, 1.0, 0.0)
-            tl.store(steps, now)
-            step = STEP * tl.minimum(tl.sqrt(SLOWER_AFTER / tl.maximum(now, 1.0)), 1.0)
-            paced(log_scales, squares, to_u, finite, step, SMOOTHING)
-            paced(log_scales + 1, squares + 1, to_w, finite, step, SMOOTHING)
-            tl.store(size, tl.load(found + SIZE))
-            tl.store(covered, tl.load(found + EXAMPLES))
 
 
 @jit_unspecialized

@@ -11,7 +11,7 @@ from ...native.triton_start import start
 from ...native.values import has_values, resolved
 from ...scaling.kernel_state import KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from . import kernels
+from . import gradient_kernels, kernels
 
 WARPS, BLOCK, TILE = 4, 1024, 2048
 MAX_LABELS, MAX_SCORES = 256, 2**17
@@ -162,7 +162,7 @@ class Call:
         if learning:
             read = self.lengths, self.rank, self.found, to_unary, to_pairwise, parts, plan.sequences, plan.length
             own = *plan.constants, BLOCK
-            start(kernels.products_kernel, plan.sequences + 1, WARPS, (*self.given, *read), own, self.dtypes)
+            start(gradient_kernels.products_kernel, plan.sequences + 1, WARPS, (*self.given, *read), own, self.dtypes)
         found = tuple(None if x is None else torch.empty_like(x) for x in (unary, pairwise, first, last))
         measured = self.lengths, self.empty, self.rank, self.sizes, self.counts, self.found
         moving = state.scales, state.squares, state.steps, state.size, state.examples
@@ -171,7 +171,7 @@ class Call:
         pace = STEP, SLOWER_AFTER, SMOOTHING
         programs = plan.sequences * plan.tiles + 2 + plan.blocks
         constants = *plan.constants, *pace, self.kind, BLOCK
-        start(kernels.gradients_kernel, programs, WARPS, arguments, constants, self.dtypes)
+        start(gradient_kernels.gradients_kernel, programs, WARPS, arguments, constants, self.dtypes)
         if learning:
             torch.autograd.graph.increment_version(state.tensors)
         return found
