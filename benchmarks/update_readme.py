@@ -19,42 +19,98 @@ QUESTIONS = {
     "marginals": "marginals",
     "marginal": "marginal loss + gradient",
 }
-PEERS = ("pytorch-crf", "torch-struct", "TorchCRF", "jax", "jax-tree")
+README_SIZES = ("32,14,26", "256,14,26", "32,64,23 ragged", "8,1024,23", "32,64,128")
+PEERS = ("pytorch-crf", "torch-struct", "TorchCRF", "jax", "jax-highest", "jax-tree", "jax-tree-highest")
 
 
-def table(report: dict[str, Any], questions: Iterable[str] = QUESTIONS) -> str:
-    """Milliseconds of equipoise, and how many times longer each peer takes: one row per size and question."""
+def table(
+    report: dict[str, Any],
+    questions: Iterable[str] = QUESTIONS,
+    sizes: Iterable[str] | None = None,
+    peers: Iterable[str] = PEERS,
+    *,
+    in_step: bool = False,
+) -> str:
+    """How many times longer each peer takes, one row per size and question, alone or in a step.
+
+    On a GPU there are also the milliseconds of equipoise, and all calls count. On a CPU milliseconds depend too much on
+    the machine.
+    """
     rows = {(row["size"], row["question"], row["peer"]): row for row in report["rows"]}
-    sizes = dict.fromkeys(row["size"] for row in report["rows"])
-    peers = [peer for peer in PEERS if any(key[2] == peer for key in rows)]
-    lines = [
-        f"| B,L,M | question | equipoise | {' | '.join(peers)} |",
-        "| --- | --- " + "| ---: " * (len(peers) + 1) + "|",
-    ]
+    sizes = sizes or dict.fromkeys(row["size"] for row in report["rows"])
+    peers = [peer for peer in peers if any(key[2] == peer for key in rows)]
+    gpu = report["device"].startswith("cuda")
+    headings = [*(["equipoise"] if gpu else []), *peers]
+    lines = [f"| B,L,M | question | {' | '.join(headings)} |", "| --- | --- " + "| ---: " * len(headings) + "|"]
+    value = "step_milliseconds" if in_step else "overall" if gpu else "milliseconds"
     for size in sizes:
         for question in questions:
-            own = f"{rows[size, question, 'equipoise']['milliseconds']:.2f} ms"
-            cells = [own, *(cell(rows.get((size, question, peer))) for peer in peers)]
+            own = rows.get((size, question, "equipoise"))
+            if own is None:
+                continue
+            cells = [f"{own[value]:.{2 if own[value] >= 0.1 else 3}f} ms"] if gpu else []
+            cells += [cell(rows.get((size, question, peer)), own, value) for peer in peers]
             lines.append(f"| {size} | {QUESTIONS[question]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def cell(row: dict[str, Any] | None) -> str:
+def cell(row: dict[str, Any] | None, own: dict[str, Any], value: str) -> str:
     if row is None:
         return ""
-    times = row["times_slower"]
-    if times is not None:
+    if row[value] is not None:
+        times = row[value] / own[value]
         return f"{times:.{1 if times < 10 else 0}f}x"
-    needed = re.match(r"needs about (.*?GiB)", row["note"])
-    return f"{needed[1]} needed" if needed else "fails"
+    needed = re.search(r"needs about (.*?GiB)|allocate (.*?GiB)", row["note"])
+    return f"{needed[1] or needed[2]} needed" if needed else "fails"
+
+
+def error_table(report: dict[str, Any]) -> str:
+    """The errors of equipoise and of JAX with both precisions, one row per size and question."""
+    rows = {(row["size"], row["question"], row["peer"]): row for row in report["rows"]}
+    peers = ["equipoise", *(peer for peer in PEERS if peer.startswith("jax"))]
+    lines = [f"| B,L,M | question | {' | '.join(peers)} |", "| --- | --- " + "| ---: " * len(peers) + "|"]
+    for size, question in dict.fromkeys(key[:2] for key in rows if key[1] != "decode"):
+        found = (rows.get((size, question, peer), {}).get("error") for peer in peers)
+        cells = ("" if error is None else f"{error:.0e}" for error in found)
+        lines.append(f"| {size} | {QUESTIONS[question]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def step_table(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
+    """A whole step of each tagger relative to a softmax; on the GPU also its milliseconds."""
+    found = {(report["device"][:3], row["step"], row["peer"]): row for report in (cpu, gpu) for row in report["rows"]}
+    lines = [
+        "| last layer | CPU: training | inference | H200: training | inference |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for peer in dict.fromkeys(row["peer"] for row in gpu["rows"]):
+        cells = []
+        for device, step in (("cpu", "training"), ("cpu", "inference"), ("cud", "training"), ("cud", "inference")):
+            row = found[device, step, peer]
+            ratio = f"{row['times_base']:.2f}x"
+            cells.append(ratio if device == "cpu" else f"{row['milliseconds']:.1f} ms, {ratio}")
+        lines.append(f"| {peer} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def tables() -> dict[Path, dict[str, str]]:
     """The tables of each page, by name."""
-    cpu, h200 = (json.loads((HERE / "results" / f"{name}-chain.json").read_text()) for name in ("cpu", "h200"))
+    cpu, h200, cpu_step, h200_step = (
+        json.loads((HERE / "results" / f"{name}.json").read_text())
+        for name in ("cpu-chain", "h200-chain", "cpu-step", "h200-step")
+    )
+    few = [peer for peer in PEERS if not peer.endswith("-highest")]  # on a CPU, precision is the highest anyway
+    likelihood = table(cpu, ["likelihood"], README_SIZES, few, in_step=True)
     return {
-        ROOT / "README.md": {"cpu-likelihood": table(cpu, ["likelihood"])},
-        ROOT / "docs" / "benchmarks.md": {"cpu": table(cpu), "h200": table(h200)},
+        ROOT / "README.md": {"step": step_table(cpu_step, h200_step), "cpu-likelihood": likelihood},
+        ROOT / "docs" / "benchmarks.md": {
+            "step": step_table(cpu_step, h200_step),
+            "cpu-step": table(cpu, in_step=True),
+            "cpu": table(cpu),
+            "h200-step": table(h200, in_step=True),
+            "h200": table(h200),
+            "h200-errors": error_table(h200),
+        },
     }
 
 

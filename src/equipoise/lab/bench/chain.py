@@ -10,7 +10,7 @@ for decoding the share of sequences whose labelling scores less than the best.
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,11 +129,16 @@ def _double(answer: Any) -> Tensor:
 
 
 def run(
-    device: str = "cpu", seconds: float = 1.0, sizes: tuple[Size, ...] = SIZES, against: tuple[str, ...] = ()
+    device: str = "cpu",
+    seconds: float = 1.0,
+    sizes: tuple[Size, ...] = SIZES,
+    against: tuple[str, ...] = (),
+    measured: Iterable[Row] = (),
 ) -> Iterator[Report]:
     """Measure every question at every size, and yield the report so far after each.
 
-    `against` names the peers; if it is empty, all installed peers are measured.
+    `against` names the peers; if it is empty, all installed peers are measured. `measured` are the rows of an earlier
+    report of the same machine: a question that was measured at a size is not measured again.
     """
     known = importable()
     unknown = [peer for peer in against if peer not in known]
@@ -141,11 +146,16 @@ def run(
         raise ValueError(f"peer {unknown[0]!r} is not installed; installed are {', '.join(known)}")
     peers = [peer for peer in known if not against or peer in ("equipoise", *against)]
     report = Report.start(device)
+    report.rows = list(measured)
+    done = {(row.size, row.question) for row in report.rows}
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     for size in sizes:
+        questions = [question for question in QUESTIONS if (str(size), question) not in done]
+        if not questions:
+            continue
         s = scores(size, device)
         exact = truth(s)
-        for question in QUESTIONS:
+        for question in questions:
             report.rows += _compare(question, size, s, exact, seconds, wait, peers)
             report.load_after = os.getloadavg()[0]
             yield report

@@ -126,13 +126,19 @@ def _require_memory(memory: float, device: torch.device) -> None:
 
 
 def _if_memory_suffices(calls: dict[str, Call], s: Scores) -> dict[str, Call]:
-    """Calls with gradients. Each raises if its (B, M, M) arrays, some per position, do not fit into memory."""
-    size = s.labels.numel() * s.unary.shape[-1] ** 2 * s.unary.itemsize
-    return {name: _guarded(call, (7 if name == "marginal" else 3) * size, s) for name, call in calls.items()}
+    """Calls with gradients. Each raises if what it keeps for every position does not fit into memory.
+
+    That is about 2.1 arrays of (B, M, M). A gradient through a gradient keeps about 6.3 of them, and one as large as
+    the unary scores, because their gradient is a sum over positions.
+    """
+    length, m = s.unary.shape[-2:]
+    size = s.labels.numel() * m**2 * s.unary.itemsize
+    marginal = 7 * size + s.unary.nbytes * length
+    return {name: _guarded(call, marginal if name == "marginal" else 3 * size, s) for name, call in calls.items()}
 
 
 def _guarded(call: Call, memory: float, s: Scores) -> Call:
-    """The call, or one that raises MemoryError. A gradient through a gradient needs about 6.3 arrays, others 2.1."""
+    """The call, or one that raises MemoryError."""
     try:
         _require_memory(memory, s.unary.device)
     except MemoryError as failure:
