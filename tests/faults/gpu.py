@@ -23,10 +23,6 @@ from equipoise import ChainCRF, chain, gaussian  # noqa: E402
 from equipoise.chain import backends  # noqa: E402
 from equipoise.scaling import Learned  # noqa: E402
 
-if "gpu" not in backends.BACKENDS:
-    sys.exit("needs CUDA and Triton")
-from equipoise.chain.gpu import repeat, scan, wide  # noqa: E402
-
 BATCH, UNITS = 8, 64
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 """On a CPU, this only tests the program itself."""
@@ -44,6 +40,7 @@ def chains(seed: int) -> Counter[str]:
 
 def chunks(seed: int) -> Counter[str]:
     """The same for the kernels of long chains, which process a chain in chunks."""
+    from equipoise.chain.gpu import repeat, scan
 
     def two(unary: torch.Tensor, pairwise: torch.Tensor) -> int:
         return 2 if unary.shape[-2] > 2 else 0
@@ -54,6 +51,8 @@ def chunks(seed: int) -> Counter[str]:
 
 def many_labels(seed: int) -> Counter[str]:
     """The same for the kernels of many labels."""
+    from equipoise.chain.gpu import repeat, wide
+
     with patch.object(wide, "MIN_LABELS", 1), patch.dict(repeat.replays, clear=True):
         return chains(seed)
 
@@ -153,6 +152,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="time after which no part is started")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     options = parser.parse_args()
+    if "gpu" not in backends.BACKENDS:
+        sys.exit("needs CUDA and Triton")
     end = time.monotonic() + options.seconds
     counts, failures = invalid_values(), 0
     for seed in range(options.seed, options.seed + options.rounds):
