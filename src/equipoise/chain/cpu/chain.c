@@ -109,7 +109,7 @@ static int run_chunks(
 
 /* Memory of a thread that is kept between calls, since touching fresh pages takes longer than a short chain. Each
    thread has its own, and no result lies in it. */
-#define KEPT_BYTES (8 << 20)
+#define KEPT_BYTES (16 << 20)
 static pthread_key_t kept_keys[2];
 static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
 

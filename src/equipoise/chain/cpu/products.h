@@ -9,8 +9,18 @@
 #define GROUP 4 /* the maximum number of sequences */
 #ifdef __AVX512VL__
 #define AT_A_TIME 2 /* vectors per sequence: two sums of each must fit the registers */
+#define GRAM_ROWS 4 /* so must four vectors of each of these rows */
 #else
 #define AT_A_TIME 1
+#define GRAM_ROWS 2
+#endif
+
+/* Keep a vector that is used several times in a register. Otherwise the compiler loads it again for each use, and loads
+   take longer than the operations. */
+#if defined __GNUC__ && defined __AVX__
+#define IN_REGISTER(vector) __asm__("" : "+v"(vector))
+#else
+#define IN_REGISTER(vector) (void)(vector)
 #endif
 
 /* A step of one sequence: message = scale before E, belief = x message, *mass = the sum of belief. */
@@ -55,6 +65,10 @@ ALWAYS void product_columns(
     for (int64_t i = 0; i < m; i += 2, row += 2 * apart) {
         UNROLLED for (int k = 0; k < count; k++) {
             Vector one = AT(row, k), two = AT(row + apart, k);
+            if (group > 1) {
+                IN_REGISTER(one);
+                IN_REGISTER(two);
+            }
             UNROLLED for (int g = 0; g < group; g++) {
                 even[g][k] += s[g].before[i] * one;
                 odd[g][k] += s[g].before[i + 1] * two;
@@ -130,6 +144,7 @@ ALWAYS void max_columns(
         row += apart;
         UNROLLED for (int k = 0; k < count; k++) {
             Vector scores = AT(row, k);
+            if (group > 1) IN_REGISTER(scores);
             UNROLLED for (int g = 0; g < group; g++) best[g][k] = vector_max(s[g].before[i] + scores, best[g][k]);
         }
     }
@@ -152,22 +167,40 @@ ALWAYS void max_step_group(const Step *steps, const REAL *table, int64_t m, int6
 /* A step of max-sum: belief += max_i [ before(i) + W(i, .) ] - scale, and *mass is its maximum. */
 EACH_GROUP(max_step)
 
-/* The next vectors of two rows of out += left^T right. */
-ALWAYS void gram_rows(const REAL *left, const REAL *right, int64_t n, int64_t width, REAL *out, const int count) {
-    Vector one[4], two[4];
-    UNROLLED for (int k = 0; k < count; k++) one[k] = AT(out, k), two[k] = AT(out + width, k);
-    for (int64_t t = 0; t < n; t++, left += width, right += width)
+/* The next vectors of a few rows of out += left^T right, whose rows are `width` and `apart` numbers apart. */
+ALWAYS void gram_rows(
+    const REAL *left, const REAL *right, int64_t n, int64_t width, int64_t apart, REAL *out, const int count) {
+    Vector sums[GRAM_ROWS][4];
+    UNROLLED for (int r = 0; r < GRAM_ROWS; r++)
+        UNROLLED for (int k = 0; k < count; k++) sums[r][k] = AT(out + r * width, k);
+    for (int64_t t = 0; t < n; t++, left += width, right += apart)
         UNROLLED for (int k = 0; k < count; k++) {
-            one[k] += left[0] * AT(right, k);
-            two[k] += left[1] * AT(right, k);
+            Vector shared = AT(right, k);
+            IN_REGISTER(shared);
+            UNROLLED for (int r = 0; r < GRAM_ROWS; r++) sums[r][k] += left[r] * shared;
         }
-    UNROLLED for (int k = 0; k < count; k++) AT(out, k) = one[k], AT(out + width, k) = two[k];
+    UNROLLED for (int r = 0; r < GRAM_ROWS; r++)
+        UNROLLED for (int k = 0; k < count; k++) AT(out + r * width, k) = sums[r][k];
 }
 
-/* out += left^T right, for n rows of each */
+#define STEPS 128 /* rows of a panel that fit the first cache */
+
+/* out += left^T right, for n rows of each. A panel of `right` is copied, since rows that are a power of two apart share
+   few places in the first cache. */
 static void gram(const REAL *left, const REAL *right, int64_t n, int64_t m, int64_t width, REAL *restrict out) {
     ASSUME_PADDED(width);
-    for (int64_t i = 0; i < m; i += 2)
-        for (int64_t j = 0; j < width; j += 4 * LANES)
-            UNROLL((width - j) / LANES, gram_rows(left + i, right + j, n, width, out + i * width + j, count));
+    REAL copy[STEPS * PANEL];
+    for (int64_t t = 0; t < n; t += STEPS)
+        for (int64_t j = 0; j < width; j += PANEL) {
+            int64_t rows = n - t < STEPS ? n - t : STEPS, columns = panel_width(j, width);
+            const REAL *panel = right + t * width + j;
+            if (columns < width) {
+                EACH(i, rows) memcpy(copy + i * columns, panel + i * width, columns * sizeof(REAL));
+                panel = copy;
+            }
+            for (int64_t i = 0; i < m; i += GRAM_ROWS)
+                UNROLL(
+                    columns / LANES,
+                    gram_rows(left + t * width + i, panel, rows, width, columns, out + i * width + j, count));
+        }
 }
