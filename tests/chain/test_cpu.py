@@ -194,12 +194,13 @@ def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
             assert torch.equal(got.nan_to_num(9.9), want.nan_to_num(9.9))
 
 
-@pytest.mark.parametrize("labels", [70, 300])
+@pytest.mark.parametrize(("length", "labels"), [(6, 70), (6, 300), (150, 40)])
 @pytest.mark.parametrize("loss_name", ["likelihood", "cross_entropy"])
-def test_many_labels_equal_float64(labels: int, loss_name: str) -> None:
+def test_many_labels_equal_float64(length: int, labels: int, loss_name: str) -> None:
     generator = torch.Generator().manual_seed(labels)
-    unary, pairwise = torch.randn(9, 6, labels, generator=generator), torch.randn(labels, labels, generator=generator)
-    gold, lengths = torch.randint(labels, (9, 6), generator=generator), torch.tensor([6, 5, 1, 6, 2, 3, 6, 4, 6])
+    unary, pairwise = (torch.randn(*size, labels, generator=generator) for size in ((9, length), (labels,)))
+    gold = torch.randint(labels, (9, length), generator=generator)
+    lengths = torch.tensor([6, 5, 1, 6, 2, 3, 6, 4, 6]) * length // 6
     got = compiled.loss_and_gradient(loss_name, unary, pairwise, lengths, gold)
     u, w = unary.double().requires_grad_(), pairwise.double().requires_grad_()
     chain = Problem(u, w[None, None], lengths)
