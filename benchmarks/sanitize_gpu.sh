@@ -49,7 +49,7 @@ run_all() {
         part "tests of invalid scores and views" 60 python3 -m pytest -q -x -p no:cacheprovider -m 'gpu or not slow' \
             tests/chain/test_views.py tests/chain/test_invalid.py -k "gpu and not chunks and not beyond"
         part "tests of learned scaling" 60 python3 -m pytest -q -x -p no:cacheprovider -m gpu \
-            tests/crf/test_fast.py
+            tests/crf/test_kernels.py
     else
         echo "== pytest or hypothesis is not installed: their tests are omitted"
     fi

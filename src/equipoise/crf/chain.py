@@ -128,9 +128,9 @@ class ChainCRF(ChainPotentials):
         """
         check_reduction(reduction)
         asked = self._objective(objective)
-        if (fast := self._fast(unary, mask, labels)) is not None and fast.labels is not None:
-            kept = Kept(None, fast.lengths, fast.empty)
-            losses = self.energy.losses(asked, fast.unary, fast.pairwise, fast.labels, fast.lengths)
+        if (ready := self._by_kernels(unary, mask, labels)) is not None and ready.labels is not None:
+            kept = Kept(None, ready.lengths, ready.empty)
+            losses = self.energy.losses(asked, ready.unary, ready.pairwise, ready.labels, ready.lengths)
             return reduce(kept.blank(losses, 0), None, kept, reduction, asked)
         unary, labels, kept = self._supervised(unary, labels, mask)
         potentials, penalty = self._potentials(unary, kept, learning=True)
@@ -155,8 +155,8 @@ class ChainCRF(ChainPotentials):
         rule = self._objective(None).rule if rule is None else rule
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
-        if (fast := self._fast(unary, mask, None)) is not None:
-            return fast.place(RULES[rule](fast.unary, fast.pairwise, fast.lengths))
+        if (ready := self._by_kernels(unary, mask, None)) is not None:
+            return ready.place(RULES[rule](ready.unary, ready.pairwise, ready.lengths))
         potentials, kept = self._prepare(unary, mask)
         labels = (scanning.SCANNED if scanning.needed(unary) else RULES)[rule](*potentials)
         return kept.restore(kept.blank(labels, IGNORE))

@@ -169,7 +169,7 @@ class ChainPotentials(nn.Module):
             allowed = torch.cat([allowed, rules.start, rules.end])
         return row.masked_fill(~allowed, -torch.inf)
 
-    def _fast(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> "Prepared | None":
+    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> "Prepared | None":
         """Everything that comes before the chain, by kernels; None where there are none.
 
         It is what `_supervised` and `_potentials` compute, or without labels, for a prediction, `_prepare`. Kernels

@@ -70,16 +70,23 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     )
 
 
-class Launcher:
-    """Launches kernels on the chains of one problem. pairwise may be spread or not."""
+class Chains:
+    """The chains of one problem, without gaps in memory. pairwise may be spread or not."""
 
-    def __init__(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, recording: Recording | None = None) -> None:
+    def __init__(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> None:
         self.plan = plan(unary.shape, pairwise.shape)
         self.given_shape = pairwise.shape
         if not self.plan.indexable:
             pairwise = pairwise.view(self.plan.spread_shape).expand(self.plan.shape)
         self.unary, self.pairwise = resolved(unary).contiguous(), resolved(pairwise).contiguous()
         self.lengths = lengths.contiguous()
+
+
+class Launcher(Chains):
+    """Launches kernels with one program per chain and direction, or more."""
+
+    def __init__(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, recording: Recording | None = None) -> None:
+        super().__init__(unary, pairwise, lengths)
         self.recording = recording
 
     def forward(

@@ -17,7 +17,7 @@ from ...native.values import resolved
 from ..problem import IGNORE, Problem, positions
 from ..reference import finite
 from . import kernels, log_marginals_kernels, wide_decode_kernels, wide_gradient_kernels, wide_kernels
-from .launch import int64_labels, plan, weight_and_stride
+from .launch import Chains, int64_labels, weight_and_stride
 
 MIN_LABELS, MAX_LABELS = 129, 4096
 
@@ -44,16 +44,11 @@ def wide(unary: Tensor) -> bool:
     return unary.shape[-1] >= MIN_LABELS
 
 
-class Wide:
-    """Launches kernels on chains with many labels. pairwise may be spread or not."""
+class Wide(Chains):
+    """Launches kernels on chains with many labels."""
 
     def __init__(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> None:
-        self.plan = plan(unary.shape, pairwise.shape)
-        self.given_shape = pairwise.shape
-        if not self.plan.indexable:
-            pairwise = pairwise.view(self.plan.spread_shape).expand(self.plan.shape)
-        self.unary, self.pairwise = resolved(unary).contiguous(), resolved(pairwise).contiguous()
-        self.lengths = lengths.contiguous()
+        super().__init__(unary, pairwise, lengths)
         self.tops = self.unary.amax(-1)
         self.sum_tile, self.best_tile = (SMALL_SUM, SMALL_BEST) if self.plan.m <= FEWER_LABELS else (SUM, BEST)
         self.numbers = self.plan.sequences, self.plan.length, self.plan.inner, self.plan.matrices

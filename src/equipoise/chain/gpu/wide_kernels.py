@@ -73,6 +73,32 @@ def log_sum_rows(x, n, there, w, dest, stop, M: tl.constexpr, ROWS: tl.constexpr
     return finite(peak) + tl.log(total)
 
 
+@triton.jit
+def locate(
+    s, matrices, lengths, N, L, inner, count, groups,
+    M: tl.constexpr, PER_EDGE: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """What a program of a step in both directions computes, from its number.
+
+    Returns its block of labels, matrix and direction (1 for left), its sequences, whether they exist, their lengths and
+    the position t; which of them have a position before t, the matrix of the step to t, how many labels to come from,
+    and the places of the step before and of this one in z.
+    """
+    pid = tl.program_id(0)
+    block, k, left = pid % BLOCKS, pid // BLOCKS % (groups * count), pid // BLOCKS // (groups * count)
+    group, k, rightwards = k % groups, k // groups, left == 0
+    n, there = sequences(group * ROWS + tl.arange(0, ROWS), k, N, inner, count)
+    length = tl.load(lengths + n, mask=there, other=0).to(tl.int32)
+    t = tl.where(rightwards, s, L - 1 - s)
+    follows = there & tl.where(rightwards, (t > 0) & (t < length), t < length - 1)
+    stop = tl.where(s > 0, M, 0)  # nothing comes before the first positions
+    w = matrices + (left * count + k).to(tl.int64) * ((L - 1 if PER_EDGE else 1) * M * M)
+    if PER_EDGE:
+        w += tl.maximum(tl.where(rightwards, t - 1, t), 0).to(tl.int64) * (M * M)
+    old, new = (2 * ((s + 1) % 2) + left) * N.to(tl.int64), (2 * (s % 2) + left) * N.to(tl.int64)
+    return block, k, left, n, there, length, t, follows, w, stop, old, new
+
+
 @jit_unspecialized
 def message_kernel(
     unary, s, matrices, lengths, bounds, tops, z, peaks, state, totals, before, N, L, inner, count, groups,
@@ -84,21 +110,13 @@ def message_kernel(
     z is (2, 2, N, M): for odd and even s, and for both directions; peaks is (2, 2, N, BLOCKS). For the right pass,
     totals, (N,), is the log of the factor that z lacks, and before, (N,), that of the message.
     """
-    pid = tl.program_id(0)
-    block, k, left = pid % BLOCKS, pid // BLOCKS % (groups * count), pid // BLOCKS // (groups * count)
-    group, k, rightwards = k % groups, k // groups, left == 0
-    n, there = sequences(group * ROWS + tl.arange(0, ROWS), k, N, inner, count)
-    length = tl.load(lengths + n, mask=there, other=0).to(tl.int32)
-    t = tl.where(rightwards, s, L - 1 - s)
+    block, k, left, n, there, length, t, follows, w, stop, old, new = locate(
+        s, matrices, lengths, N, L, inner, count, groups, M, PER_EDGE, ROWS, BLOCKS
+    )
+    rightwards = left == 0
     starts = there & (t == tl.where(rightwards, 0, length - 1))
-    follows = there & tl.where(rightwards, (t > 0) & (t < length), t < length - 1)
     dest = block * COLUMNS + tl.arange(0, COLUMNS)
     top, in_exp = load_bounds(bounds, k)
-    stop = tl.where(s > 0, M, 0)  # nothing comes before the first positions
-    w = matrices + (left * count + k).to(tl.int64) * ((L - 1 if PER_EDGE else 1) * M * M)
-    if PER_EDGE:
-        w += tl.maximum(tl.where(rightwards, t - 1, t), 0).to(tl.int64) * (M * M)
-    old, new = (2 * ((s + 1) % 2) + left) * N.to(tl.int64), (2 * (s % 2) + left) * N.to(tl.int64)
     peak = load_peak(peaks + old * BLOCKS, n, follows, BLOCKS, BLOCKS_SIZE)
     write = (starts | follows)[:, None] & (dest < M)[None, :]
     own_top = finite(tl.load(tops + n * L + t, mask=there, other=0.0))
@@ -163,20 +181,12 @@ def mass_kernel(
     norms, (N, 2, L), is the maximum of U_t - max U_t plus the other direction's message. z is (2, 2, N, M) as in
     `message_kernel`: the mass of the last position times exp(-message), where a message is that of the other direction.
     """
-    pid = tl.program_id(0)
-    block, k, left = pid % BLOCKS, pid // BLOCKS % (groups * count), pid // BLOCKS // (groups * count)
-    group, k, rightwards = k % groups, k // groups, left == 0
-    n, there = sequences(group * ROWS + tl.arange(0, ROWS), k, N, inner, count)
-    length = tl.load(lengths + n, mask=there, other=0).to(tl.int32)
-    t = tl.where(rightwards, s, L - 1 - s)
-    behind = t + tl.where(rightwards, -1, 1)
-    follows = there & tl.where(rightwards, (t > 0) & (t < length), t < length - 1)
+    block, k, left, n, there, length, t, follows, w, stop, old, new = locate(
+        s, matrices, lengths, N, L, inner, count, groups, M, PER_EDGE, ROWS, BLOCKS
+    )
+    behind = t + tl.where(left == 0, -1, 1)
     dest = block * COLUMNS + tl.arange(0, COLUMNS)
     _top, in_exp = load_bounds(bounds, k)
-    stop = tl.where(s > 0, M, 0)  # nothing comes before the first positions
-    w = matrices + (left * count + k).to(tl.int64) * ((L - 1 if PER_EDGE else 1) * M * M)
-    if PER_EDGE:
-        w += tl.maximum(tl.where(rightwards, t - 1, t), 0).to(tl.int64) * (M * M)
     write = there[:, None] & (dest < M)[None, :]
     read = follows[:, None] & (dest < M)[None, :]
     other = 2 * n + 1 - left
@@ -187,7 +197,6 @@ def mass_kernel(
     inside = (there & (t < length))[:, None] & (dest < M)[None, :]
     message = tl.load(state + (other * L + t)[:, None] * M + dest[None, :], mask=inside, other=NEG_INF)
     v += message
-    old, new = (2 * ((s + 1) % 2) + left) * N.to(tl.int64), (2 * (s % 2) + left) * N.to(tl.int64)
 
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     if in_exp:

@@ -245,14 +245,14 @@ def test_where_kernels_are_used() -> None:
     unary = scores(0).to(DEVICE)
     assert not potentials.has_kernels(torch.zeros(1))
     with patch.object(potentials, "has_kernels", lambda x: True):
-        assert crf._fast(unary, mask, labels) is not None
-        assert crf._fast(unary.double(), mask, labels) is None
-        assert layer(constrained=True)._fast(unary, mask, labels) is not None
+        assert crf._by_kernels(unary, mask, labels) is not None
+        assert crf._by_kernels(unary.double(), mask, labels) is None
+        assert layer(constrained=True)._by_kernels(unary, mask, labels) is not None
         crf.eval()
-        assert crf._fast(unary, mask, labels) is None  # exact derivatives
-        assert crf._fast(unary, mask, None) is not None
+        assert crf._by_kernels(unary, mask, labels) is None  # exact derivatives
+        assert crf._by_kernels(unary, mask, None) is not None
         crf.validate = True
-        assert crf._fast(unary, mask, None) is None
+        assert crf._by_kernels(unary, mask, None) is None
 
 
 COMPILE = """
