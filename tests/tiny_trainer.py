@@ -67,6 +67,8 @@ def main(encoder: str, folder: str, batch_size: str, *methods: str) -> None:
         trainer(model, arguments(out, **options)).train()
         out.mkdir(parents=True, exist_ok=True)
         torch.save(model.state_dict(), out / f"rank{os.environ.get('RANK', 0)}.pt")
+    if torch.distributed.is_initialized():  # gloo's threads may end the process by a signal when they outlive Python
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
