@@ -195,7 +195,12 @@ def test_contract_on_the_device(length: int, m: int, own: Any, scale: float) -> 
 @on_device
 @pytest.mark.parametrize("own", [(), "edge"])
 @pytest.mark.parametrize(("length", "m", "scale", "forbidden"), [(5, 150, 1.0, 0.0), (4, 150, 10.0, 0.3)])
-def test_contract_with_many_labels_on_the_device(length: int, m: int, scale: float, forbidden: float, own: Any) -> None:
+@pytest.mark.parametrize("large_tiles", [False, True])
+def test_contract_with_many_labels_on_the_device(
+    length: int, m: int, scale: float, forbidden: float, own: Any, large_tiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large_tiles:
+        monkeypatch.setattr(wide, "FEWER_LABELS", m - 1)
     check(make((20,), length, m, own, scale=scale, forbidden=forbidden), scale)
 
 
