@@ -1,4 +1,4 @@
-"""Without a working C compiler the library warns once and falls back to plain torch."""
+"""A compiler that fails, a library that is damaged, and a processor with small registers."""
 
 import os
 import subprocess
@@ -16,6 +16,42 @@ torch.testing.assert_close(log_z, unary.logsumexp(-1).sum(-1))
 log_z.sum().backward()
 torch.testing.assert_close(unary.grad, unary.softmax(-1))
 """
+
+
+SMALL_REGISTERS = """
+import torch
+from equipoise.chain import backends, reference
+from equipoise.chain.checks import problem
+from equipoise.native import compiler
+compiler.TARGETS = ([],)  # not for this processor, so that vectors have 16 bytes
+from equipoise.chain.cpu import backend
+from equipoise.chain.cpu.library import library
+generator = torch.Generator().manual_seed(0)
+for dtype, m in ((torch.float32, 3), (torch.float32, 26), (torch.float32, 70), (torch.float64, 5)):
+    assert library(dtype) is not None
+    unary, pairwise = (torch.randn(*n, m, generator=generator, dtype=dtype) for n in ((6, 40), (m,)))
+    pairwise[0, 1] = -torch.inf
+    chain = problem(unary, pairwise, torch.tensor([40, 1, 39, 7, 8, 2]))
+    weight, labels = torch.rand(6, generator=generator, dtype=dtype), torch.ones(6, 40, dtype=torch.int64)
+    value, alpha = reference.forward(*chain, labels)
+    known = reference.messages(*chain)
+    torch.testing.assert_close(backend.forward(*chain, labels)[0], value)
+    torch.testing.assert_close(backend.log_marginals(*chain), known.log_p)
+    likelihood = reference.marginals(weight, *chain, alpha, labels)
+    torch.testing.assert_close(backend.marginals(weight, *chain, alpha, labels), likelihood, rtol=1e-4, atol=1e-5)
+    expected = reference.cross_entropy_gradient(weight, *chain, labels, known)
+    got = backend.cross_entropy_gradient(weight, *chain, labels, known)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(backend.decode(*chain)[0], reference.decode(*chain)[0])
+"""
+
+
+@pytest.mark.slow
+def test_small_registers(tmp_path: Path) -> None:
+    environment = {**os.environ, "EQUIPOISE_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", SMALL_REGISTERS]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ FLAGS += ["-shared", "-fPIC"]
 # The first that works is used: not every compiler supports -march=native or OpenMP.
 TARGETS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-mcpu=native", "-fopenmp"], ["-fopenmp"], [])
 
+VECTORS = Path(__file__).with_name("vectors.h")
+"""A file that the sources may include."""
 COMPILER_SECONDS = 120
 """The time limit of the compiler."""
 SCRATCH = "compiling-"

@@ -22,7 +22,7 @@ from ..checks import check_values
 from ..problem import Problem
 from ..reference import Messages
 from ..scoring import WeightedGradient
-from .library import library
+from .library import lanes, library
 
 CPU = torch.device("cpu")  # explicit, since the default device may differ
 MAX_CHUNKS = 32  # maximum number of chunks per matrix: each chunk has its own sums
@@ -217,8 +217,7 @@ def layout(unary: torch.Size, pairwise: torch.Size, dtype: torch.dtype) -> Layou
     starts = matrices[:, None] * matrix_layout + torch.arange(pieces, device=CPU) * matrix_layout // pieces
     starts = torch.cat([starts.flatten(), torch.tensor([len(owner)], device=CPU)])
     order = owner.argsort(stable=True)
-    lanes = 32 // dtype.itemsize
-    width = -(-m // lanes) * lanes
+    width = -(-m // lanes(dtype)) * lanes(dtype)
     integers = length, m, width, edges, pieces, len(starts) - 1
     return Layout(integers, width, math.prod(unary) * m, order, starts)
 

@@ -15,6 +15,8 @@
 
 #include "routines.h"
 
+const int64_t lanes = LANES; /* read by library.py */
+
 /* ---- matrices ---- */
 
 static void load_potentials(Chain *s) {
@@ -103,10 +105,6 @@ static int run_chunks(
 
 /* ---- all sequences of a batch ---- */
 
-/* Tables of at least this width are too large for the first cache, so that sequences should be grouped. Below it, the
-   buffers of a group take more time than it saves. */
-#define WIDE 64
-
 /* Memory of a thread that is kept between calls, since touching fresh pages takes longer than a short chain. Each
    thread has its own, and no result lies in it. */
 #define KEPT_BYTES (16 << 20)
@@ -152,15 +150,27 @@ static int64_t chunks_at_a_time(const Batch *q, int64_t sequences) {
     return chunks < 1 ? 1 : chunks > q->pieces ? q->pieces : chunks;
 }
 
+/* Tables of at least this width are too large for the first cache, so that sequences should share what they load of
+   them. If they are smaller, a group of two keeps the processor busy, and the buffers of a third take more time than it
+   saves. */
+#define WIDE 64
+
+/* The number of sequences that are computed together, with `own` numbers of memory each. */
+static int64_t largest_group(const Batch *q, int64_t sequences, int64_t at_a_time, int64_t own) {
+    int64_t most = q->width < WIDE ? 2 : GROUP, longest_item = sequences / q->chunks * at_a_time + at_a_time;
+    if (q->edges > 1 || (q->width < WIDE && most * own * (int64_t)sizeof(REAL) > KEPT_BYTES)) return 1;
+    if (most > longest_item) most = longest_item;
+    return most <= sequences ? most : sequences ? sequences : 1;
+}
+
 static int run_batch(const Batch *q, const Routine *routine) {
     if (!q->chunks) return 0;
     int64_t width = q->width, square = width * width, rows = q->length * width;
     int64_t matrices = q->edges * q->labels * q->labels;
     int64_t sequences = q->starts[q->chunks], at_a_time = chunks_at_a_time(q, sequences);
     int64_t per_matrix = (q->pieces + at_a_time - 1) / at_a_time, items = q->chunks / q->pieces * per_matrix;
-    int64_t longest_item = sequences / q->chunks * at_a_time + at_a_time;
-    int64_t most = q->edges > 1 || width < WIDE ? 1 : longest_item < GROUP ? longest_item : GROUP;
-    int64_t own = routine->rows * rows + width + 2 * q->length, bytes = (4 * square + most * own) * sizeof(REAL);
+    int64_t own = routine->rows * rows + width + 2 * q->length, most = largest_group(q, sequences, at_a_time, own);
+    int64_t bytes = (4 * square + most * own) * sizeof(REAL);
     /* Chunks that share a matrix have separate sums, which are added in a fixed order. */
     bool shared = q->pieces > 1 && q->gradient && matrices;
     int64_t sum_bytes = q->chunks * matrices * sizeof(REAL);
@@ -177,8 +187,9 @@ static int run_batch(const Batch *q, const Routine *routine) {
             REAL *r = buffer + 4 * square + g * own, *end = r + routine->rows * rows;
             members[g] = (Chain){
                 .matrix = &matrix, .m = q->labels, .width = width, .edges = q->edges,
-                .x = r, .a = r + rows, .d = r + 2 * rows, .c = r + 3 * rows, .b = r + 4 * rows, .p = r + 5 * rows,
-                .sent_right = r + 6 * rows, .rights = r + 7 * rows, .lefts = r + 8 * rows, .sent_left = r + 9 * rows,
+                .x = r, .a = r + rows, .c = r + 2 * rows, .b = r + 3 * rows, .p = r + 4 * rows,
+                .sent_right = r + 5 * rows, .d = routine->rows > 6 ? r + 6 * rows : NULL, .rights = r + 7 * rows,
+                .lefts = r + 8 * rows, .sent_left = r + 9 * rows,
                 .row = end, .a_masses = end + width, .c_masses = end + width + q->length,
             };
         }
@@ -206,9 +217,9 @@ static int run_batch(const Batch *q, const Routine *routine) {
         static const Routine routine = {__VA_ARGS__}; \
         return run_batch(q, &routine); \
     }
-RUN(forward, load_potentials, load_exp_domain, FORWARD, forward_one, false, 3)
-RUN(likelihood, load_potentials, load_exp_domain, BOTH, likelihood_one, false, 7)
-RUN(messages, load_potentials, load_exp_domain, BOTH, messages_one, false, 6)
+RUN(forward, load_potentials, load_exp_domain, FORWARD, forward_one, false, 2)
+RUN(likelihood, load_potentials, load_exp_domain, BOTH, likelihood_one, false, 6)
+RUN(messages, load_potentials, load_exp_domain, BOTH, messages_one, false, 5)
 RUN(cross_entropy, load_potentials, load_exp_domain, BOTH, cross_entropy_one, true, 10)
 RUN(transport, load_potentials, load_messages, NO_SWEEP, NULL, true, 10)
 RUN(decode, load_padded_scores, load_scores, BEST, decode_one, false, 1)

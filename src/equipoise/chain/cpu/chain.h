@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES (32 / (int64_t)sizeof(REAL))
+#include "../../native/vectors.h"
+
 #define IGNORE (-100) /* as in problem.py */
 #define EACH(j, n) for (int64_t j = 0; j < (n); j++)
 #define LOG_RANGE (DIGITS == 23 ? 87.0 : 708.0) /* -log of the smallest normal number */
@@ -56,24 +57,59 @@ static inline REAL logarithm(REAL x) {
     return x > 0 ? whole * (REAL)M_LN2 + s * y : x == 0 ? -INFINITY : x;
 }
 
+/* Loops over rows are written with vectors. Rows are short, and the compiler's own loops, in larger registers with a
+   remainder, can take twice as long. */
+typedef INTEGER Bits __attribute__((vector_size(VECTOR_BYTES))); /* of a comparison: all or none are set in a lane */
+#define ALWAYS static inline __attribute__((always_inline))
+#define AT(x, k) (*(Vector *)((x) + (k) * LANES))
+#define EACH_VECTOR(j, n) for (int64_t j = 0; j < (n); j += LANES)
+#define ALL(value) ((Vector){0} + (REAL)(value))
+
+ALWAYS Vector choose(Bits where, Vector x, Vector y) { return (Vector)(((Bits)x & where) | ((Bits)y & ~where)); }
+
+#ifdef __AVX__ /* the compiler does not find these instructions */
+#include <immintrin.h>
+#if DIGITS == 23
+#define vector_max(x, y) ((Vector)_mm256_max_ps((__m256)(x), (__m256)(y)))
+#else
+#define vector_max(x, y) ((Vector)_mm256_max_pd((__m256d)(x), (__m256d)(y)))
+#endif
+#else
+ALWAYS Vector vector_max(Vector x, Vector y) { return choose(x > y, x, y); }
+#endif
+
+ALWAYS REAL horizontal_sum(Vector v) {
+    for (int half = LANES / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) v[k] += v[k + half];
+    return v[0];
+}
+
+ALWAYS REAL horizontal_max(Vector v) {
+    for (int half = LANES / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) v[k] = v[k] > v[k + half] ? v[k] : v[k + half];
+    return v[0];
+}
+
 static REAL maximum(const REAL *x, int64_t n) {
     ASSUME_PADDED(n);
-    REAL peak = -INFINITY;
-#pragma omp simd reduction(max : peak)
-    EACH(j, n) peak = x[j] > peak ? x[j] : peak;
-    return peak;
+    Vector peaks = ALL(-INFINITY);
+    EACH_VECTOR(j, n) peaks = vector_max(AT(x + j, 0), peaks);
+    return horizontal_max(peaks);
 }
 
 /* The lowest number above `limit`. */
 static REAL minimum_above(const REAL *x, int64_t n, REAL limit) {
     ASSUME_PADDED(n);
-    REAL lowest = INFINITY;
-#pragma omp simd reduction(min : lowest)
-    EACH(j, n) {
-        REAL y = x[j] > limit ? x[j] : INFINITY;
-        lowest = y < lowest ? y : lowest;
-    }
-    return lowest;
+    Vector peaks = ALL(-INFINITY); /* of the negative numbers */
+    EACH_VECTOR(j, n) peaks = vector_max(choose(AT(x + j, 0) > limit, -AT(x + j, 0), ALL(-INFINITY)), peaks);
+    return -horizontal_max(peaks);
+}
+
+static REAL total(const REAL *x, int64_t n) {
+    ASSUME_PADDED(n);
+    Vector sum = {0};
+    EACH_VECTOR(j, n) sum += AT(x + j, 0);
+    return horizontal_sum(sum);
 }
 
 /* Whether x has a NaN or +inf, which are no valid scores. The functions here lose NaN: `exponential` may turn it into a
@@ -88,18 +124,16 @@ static bool has_invalid(const REAL *x, int64_t n) {
 /* The first index of `value` in x, or n - 1 if it is absent. */
 static int64_t index_of(const REAL *x, int64_t n, REAL value) {
     ASSUME_PADDED(n);
-    INTEGER place = n - 1;
-#pragma omp simd reduction(min : place)
-    for (INTEGER j = 0; j < (INTEGER)n; j++) place = x[j] == value && j < place ? j : place;
+    Bits places = (Bits){0} + (INTEGER)(n - 1), index;
+    EACH(k, LANES) index[k] = k;
+    EACH_VECTOR(j, n) {
+        Bits closer = (AT(x + j, 0) == value) & (index < places);
+        places = (index & closer) | (places & ~closer);
+        index += (INTEGER)LANES;
+    }
+    INTEGER place = places[0];
+    for (int k = 1; k < LANES; k++) place = places[k] < place ? places[k] : place;
     return place;
-}
-
-static REAL total(const REAL *x, int64_t n) {
-    ASSUME_PADDED(n);
-    REAL sum = 0;
-#pragma omp simd reduction(+ : sum)
-    EACH(j, n) sum += x[j];
-    return sum;
 }
 
 static void fill(REAL *x, int64_t n, REAL value) { EACH(j, n) x[j] = value; }
@@ -116,12 +150,6 @@ static void exponentiate(REAL *restrict x, int64_t n) {
 
 static REAL finite_or_zero(REAL x) { return x == -INFINITY ? 0 : x; }
 
-/* One SIMD register. It need not be aligned and may alias REAL. */
-typedef REAL Vector __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
-typedef REAL Half __attribute__((vector_size(16)));
-#define ALWAYS static inline __attribute__((always_inline))
-#define AT(x, k) (*(Vector *)((x) + (k) * LANES))
-
 /* `call` with `count`, the number of vectors left (at most 4), as a constant, so that they stay in registers. */
 #define UNROLL(left, call) \
     switch (left) { \
@@ -130,13 +158,6 @@ typedef REAL Half __attribute__((vector_size(16)));
         case 3: { enum { count = 3 }; call; } break; \
         default: { enum { count = 4 }; call; } \
     }
-
-static inline REAL horizontal_sum(Vector v) {
-    Half halves[2];
-    memcpy(halves, &v, sizeof v);
-    Half sum = halves[0] + halves[1];
-    return LANES == 8 ? (sum[0] + sum[2 % (LANES / 2)]) + (sum[1] + sum[3 % (LANES / 2)]) : sum[0] + sum[1];
-}
 
 /* The next vectors of out = x y; returns `sum` plus their sum, added in the order of the vectors. */
 ALWAYS Vector multiply_vectors(const REAL *x, const REAL *y, REAL *out, Vector sum, const int count) {
@@ -229,16 +250,11 @@ static void log_product(
 }
 
 /* x += y; returns the maximum. */
-static REAL add_and_max(REAL *restrict x, const REAL *restrict y, int64_t n) {
+static REAL add_and_max(REAL *x, const REAL *y, int64_t n) {
     ASSUME_PADDED(n);
-    REAL peak = -INFINITY;
-#pragma omp simd reduction(max : peak)
-    EACH(j, n) {
-        REAL sum = x[j] + y[j];
-        x[j] = sum;
-        peak = sum > peak ? sum : peak;
-    }
-    return peak;
+    Vector peaks = ALL(-INFINITY);
+    EACH_VECTOR(j, n) peaks = vector_max(AT(x + j, 0) += AT(y + j, 0), peaks);
+    return horizontal_max(peaks);
 }
 
 /* E from the padded matrix; returns the maximum that was subtracted. */

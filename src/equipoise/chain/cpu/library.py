@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from ...native.compiler import build
+from ...native.compiler import VECTORS, build
 
 FILES = ("chain.c", "chain.h", "products.h", "sweeps.h", "transport.h", "routines.h")
-SOURCES = tuple(Path(__file__).with_name(name) for name in FILES)
+SOURCES = (*(Path(__file__).with_name(name) for name in FILES), VECTORS)
 
 
 @cache
@@ -19,3 +19,10 @@ def library(dtype: torch.dtype) -> ctypes.CDLL | None:
     if loaded is not None:
         loaded.scale.argtypes = (ctypes.c_void_p, ctypes.c_int64) * 3
     return loaded
+
+
+@cache
+def lanes(dtype: torch.dtype) -> int:
+    """How many numbers a vector of the compiled functions has: rows are padded to a multiple of it."""
+    loaded = library(dtype)
+    return 1 if loaded is None else ctypes.c_int64.in_dll(loaded, "lanes").value

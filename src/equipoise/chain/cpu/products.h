@@ -8,10 +8,10 @@
 #define UNROLLED _Pragma("GCC unroll 4")
 #define GROUP 4 /* the maximum number of sequences */
 #ifdef __AVX512VL__
-#define AT_A_TIME 2 /* vectors per sequence: two sums of each must fit the registers */
+#define AT_A_TIME(group) ((group) <= 2 ? 4 : 2) /* vectors per sequence: two sums of each must fit the registers */
 #define GRAM_ROWS 4 /* so must four vectors of each of these rows */
 #else
-#define AT_A_TIME 1
+#define AT_A_TIME(group) ((group) == 1 ? 4 : (group) == 2 ? 2 : 1)
 #define GRAM_ROWS 2
 #endif
 
@@ -92,7 +92,7 @@ ALWAYS void step_group(const Step *steps, const REAL *table, int64_t m, int64_t 
     Vector sums[GROUP] = {{0}};
     Step s[GROUP]; /* a copy, which no store can change */
     UNROLLED for (int g = 0; g < group; g++) s[g] = steps[g];
-    EACH_PANEL(group == 1 ? 4 : AT_A_TIME, step_columns(s, table, j, m, width, sums, group, count));
+    EACH_PANEL(AT_A_TIME(group), step_columns(s, table, j, m, width, sums, group, count));
     UNROLLED for (int g = 0; g < group; g++) *s[g].mass = horizontal_sum(sums[g]);
 }
 
@@ -101,35 +101,11 @@ EACH_GROUP(step)
 
 ALWAYS void product_group(const Step *s, const REAL *table, int64_t m, int64_t width, const int group) {
     ASSUME_PADDED(width);
-    EACH_PANEL(group == 1 ? 4 : AT_A_TIME, product_columns(s, table, j, m, width, group, count));
+    EACH_PANEL(AT_A_TIME(group), product_columns(s, table, j, m, width, group, count));
 }
 
 /* Messages of a step only. */
 EACH_GROUP(product)
-
-#ifdef __AVX__ /* the compiler finds this instruction for short loops only */
-#include <immintrin.h>
-#if DIGITS == 23
-#define vector_max(x, y) ((Vector)_mm256_max_ps((__m256)(x), (__m256)(y)))
-#else
-#define vector_max(x, y) ((Vector)_mm256_max_pd((__m256d)(x), (__m256d)(y)))
-#endif
-#else
-static inline Vector vector_max(Vector x, Vector y) {
-    Vector out;
-    for (int k = 0; k < LANES; k++) out[k] = x[k] > y[k] ? x[k] : y[k];
-    return out;
-}
-#endif
-
-static inline REAL horizontal_max(Vector v) {
-    Half halves[2];
-    memcpy(halves, &v, sizeof v);
-    for (int k = 0; k < LANES / 2; k++) halves[0][k] = halves[0][k] > halves[1][k] ? halves[0][k] : halves[1][k];
-    REAL peak = halves[0][0];
-    for (int k = 1; k < LANES / 2; k++) peak = halves[0][k] > peak ? halves[0][k] : peak;
-    return peak;
-}
 
 /* The next vectors of belief(j) += max_i [ before(i) + W(i, j) ] - scale, and the maximum of each lane so far. */
 ALWAYS void max_columns(
@@ -159,7 +135,7 @@ ALWAYS void max_step_group(const Step *steps, const REAL *table, int64_t m, int6
     ASSUME_PADDED(width);
     Vector tops[GROUP];
     Step s[GROUP];
-    UNROLLED for (int g = 0; g < group; g++) s[g] = steps[g], tops[g] = (Vector){0} - (REAL)INFINITY;
+    UNROLLED for (int g = 0; g < group; g++) s[g] = steps[g], tops[g] = ALL(-INFINITY);
     EACH_PANEL(group == 1 ? 4 : 2, max_columns(s, table, j, m, width, tops, group, count));
     UNROLLED for (int g = 0; g < group; g++) *s[g].mass = horizontal_max(tops[g]);
 }

@@ -67,7 +67,7 @@ static void load_exp_domain(Chain *s, const Batch *q) {
     load_unary(s, unary_of(s, q), false);
 }
 
-static void load_scores(Chain *s, const Batch *q) { pad_unary(s, unary_of(s, q)); }
+static void load_scores(Chain *s, const Batch *q) { load_rows(s, unary_of(s, q), false); }
 
 static void load_messages(Chain *s, const Batch *q) {
     int64_t m = s->m, width = s->width, at = s->index * q->length;
@@ -83,6 +83,16 @@ static void load_messages(Chain *s, const Batch *q) {
 
 /* ---- after the sweeps ---- */
 
+/* out = weight rows, without their padding. A row is stored in whole vectors if the next row, stored after it, replaces
+   the excess. */
+static void store_rows(const Chain *s, const REAL *rows, REAL weight, REAL *out) {
+    int64_t m = s->m, width = s->width, in_vectors = width <= 2 * m ? s->n - 1 : 0;
+    ASSUME_PADDED(width);
+    EACH(t, in_vectors)
+        EACH_VECTOR(j, width) AT(out + t * m + j, 0) = weight * AT(rows + t * width + j, 0);
+    for (int64_t t = in_vectors; t < s->n; t++) EACH(j, m) out[t * m + j] = weight * rows[t * width + j];
+}
+
 static void forward_one(Chain *s, const Batch *q) {
     if (!s->swept) sweep_log_domain(s, unary_of(s, q), false);
     q->value[s->index] = loss_of(s, q);
@@ -95,7 +105,7 @@ static void likelihood_one(Chain *s, const Batch *q) {
     infer(s, unary_of(s, q));
     q->value[s->index] = loss_of(s, q);
     if (s->log_domain) exponentiate(s->p, s->n * width);
-    EACH(t, s->n) EACH(j, m) q->nodes[(at + t) * m + j] = weight * s->p[t * width + j];
+    store_rows(s, s->p, weight, q->nodes + at * m);
     fill(q->nodes + (at + s->n) * m, (q->length - s->n) * m, 0);
     if (factors_out(s)) {
         if (weight != 1) EACH(i, s->n * width) s->sent_right[i] *= weight;
@@ -118,6 +128,7 @@ static void messages_one(Chain *s, const Batch *q) {
     bool close = !s->matrix->has_forbidden &&
         s->unary_range + 2 * s->matrix->pairwise_range + log(s->m) < 0.9 * LOG_RANGE;
     if (!s->swept) sweep_log_domain(s, unary_of(s, q), true);
+    normalise(s, false);
     EACH(t, s->n) {
         const REAL *a = s->a + t * width, *here = s->b + t * width;
         REAL *restrict p = s->p + t * width, mass = normalised_product(a, here, p, width, s->log_domain);
@@ -127,9 +138,9 @@ static void messages_one(Chain *s, const Batch *q) {
             mass = finite_or_zero(logarithm(mass));
             EACH(j, width) p[j] = logarithm(a[j]) + logarithm(here[j]) - mass;
         }
-        memcpy(q->log_p + (at + t) * s->m, p, s->m * sizeof(REAL));
         if (q->gold) gained += p[q->gold[at + t]];
     }
+    store_rows(s, s->p, 1, q->log_p + at * s->m);
     if (q->gold) q->value[s->index] = -gained / s->n;
     fill(q->log_p + (at + s->n) * s->m, (q->length - s->n) * s->m, 0);
 }

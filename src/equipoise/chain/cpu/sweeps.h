@@ -23,26 +23,36 @@ typedef struct {
     bool swept;         /* whether its messages are filled, in the exp domain */
     double unary_range; /* the largest maximum minus minimum of U over positions */
     double peaks, edge_peaks; /* sums of the maxima subtracted from unary and pairwise */
-    REAL *x, *a, *d, *c, *b, *p, *sent_right, *rights, *lefts, *sent_left; /* (L, width) */
+    REAL *x, *a, *c, *b, *p, *sent_right, *d, *rights, *lefts, *sent_left; /* (L, width); d is NULL if not needed */
     REAL *row, *a_masses, *c_masses; /* (width,), and (L,): what a and c were divided by */
 } Chain;
 
-static void pad_unary(Chain *s, const REAL *unary) {
+/* Fills x with the rows of U, padded with -inf, minus their maxima if `shift`. The sum of these goes to s->peaks. */
+ALWAYS void load_rows(Chain *s, const REAL *unary, const bool shift) {
+    int64_t m = s->m, width = s->width, rest = width - LANES;
+    ASSUME_PADDED(width);
+    Bits inside; /* the lanes of the last vector that have a label */
+    EACH(k, LANES) inside[k] = rest + k < m ? -1 : 0;
+    s->peaks = 0;
     EACH(t, s->n) {
-        memcpy(s->x + t * s->width, unary + t * s->m, s->m * sizeof(REAL));
-        fill(s->x + t * s->width + s->m, s->width - s->m, -INFINITY);
+        const REAL *row = unary + t * m;
+        REAL copy[width], *x = s->x + t * width, peak = 0;
+        if (t * m + width > s->n * m) row = memcpy(copy, row, m * sizeof(REAL)); /* its vectors reach beyond the end */
+        Vector last = choose(inside, AT(row + rest, 0), ALL(-INFINITY)), peaks = last;
+        if (shift) {
+            EACH_VECTOR(j, rest) peaks = vector_max(AT(row + j, 0), peaks);
+            peak = finite_or_zero(horizontal_max(peaks));
+        }
+        EACH_VECTOR(j, rest) AT(x + j, 0) = AT(row + j, 0) - peak;
+        AT(x + rest, 0) = last - peak;
+        s->peaks += peak;
     }
 }
 
 /* Fills x, s->peaks and s->unary_range. */
 static void load_unary(Chain *s, const REAL *unary, bool log_domain) {
-    s->log_domain = log_domain, s->peaks = 0;
-    pad_unary(s, unary);
-    EACH(t, s->n) { /* a second loop: a vector load right after partial stores would stall */
-        REAL *row = s->x + t * s->width, peak = finite_or_zero(maximum(row, s->width));
-        subtract(row, s->width, peak);
-        s->peaks += peak;
-    }
+    s->log_domain = log_domain;
+    load_rows(s, unary, true);
     s->unary_range = -minimum_above(s->x, s->n * s->width, -INFINITY);
     if (!log_domain) exponentiate(s->x, s->n * s->width);
 }
@@ -111,7 +121,7 @@ static inline Step next_step(const Chain *s, int64_t k, bool reverse) {
     REAL *beliefs = reverse ? s->c : s->a, *masses = reverse ? s->c_masses : s->a_masses;
     return (Step){
         .before = k ? beliefs + before * s->width : NULL, .x = s->x + at,
-        .message = (reverse ? s->b : s->d) + at, .belief = beliefs + at, .mass = masses + t,
+        .message = reverse ? s->b + at : s->d ? s->d + at : s->row, .belief = beliefs + at, .mass = masses + t,
         .scale = k && !s->log_domain && !s->matrix->normalise_each ? inverse(masses[before]) : 1,
     };
 }
@@ -144,10 +154,16 @@ static inline void advance(Chain **group, int64_t count, const REAL *table, int6
     }
 }
 
+/* Divides a (in reverse, c) by its masses, where that is still to do. */
 static void normalise(Chain *s, bool reverse) {
     REAL *beliefs = reverse ? s->c : s->a, *masses = reverse ? s->c_masses : s->a_masses;
+    int64_t width = s->width;
+    ASSUME_PADDED(width);
     if (!s->log_domain && !s->matrix->normalise_each)
-        EACH(t, s->n) divide(beliefs + t * s->width, s->width, masses[t]);
+        EACH(t, s->n) {
+            REAL scale = inverse(masses[t]);
+            EACH_VECTOR(j, width) AT(beliefs + t * width + j, 0) *= scale;
+        }
 }
 
 static void sweep(Chain *s, bool reverse) {
@@ -158,7 +174,6 @@ static void sweep(Chain *s, bool reverse) {
         advance(&s, 1, table, k, reverse, message_floor(s));
     }
     s->edge_peaks = peaks;
-    normalise(s, reverse);
 }
 
 static void insert_by_length(Chain **group, int64_t count, Chain *s) {
@@ -178,11 +193,7 @@ static void sweep_together(Chain **group, int64_t count, bool both) {
         advance(group, active, right, k, false, floor);
         if (both) advance(group, active, left, k, true, floor);
     }
-    EACH(g, count) {
-        group[g]->edge_peaks = group[g]->matrix->peak * (group[g]->n - 1);
-        normalise(group[g], false);
-        if (both) normalise(group[g], true);
-    }
+    EACH(g, count) group[g]->edge_peaks = group[g]->matrix->peak * (group[g]->n - 1);
 }
 
 /* Sweeps in the exp domain. Afterwards `swept` tells of each sequence whether its result is safe. */
@@ -209,20 +220,35 @@ static void sweep_log_domain(Chain *s, const REAL *unary, bool both) {
     if (both) sweep(s, true);
 }
 
-/* p_t = a_t b_t / mass_t and, in the exp domain, `sent_right` = a_t / mass_t. Returns whether the products are safe
-   from underflow. */
+/* The next vectors of p and sent_right, times `scale`. */
+ALWAYS void scale_columns(const REAL *a, REAL *p, REAL *sent_right, REAL scale, const int count) {
+    UNROLLED for (int k = 0; k < count; k++) {
+        AT(p, k) *= scale;
+        AT(sent_right, k) = AT(a, k) * scale;
+    }
+}
+
+/* p_t = a_t b_t / mass_t and, in the exp domain, `sent_right` = a_t / mass_t. Normalises a and c. Returns whether the
+   products are safe from underflow. */
 static bool posterior(Chain *s) {
     int64_t width = s->width;
     ASSUME_PADDED(width);
     const REAL floor = exp(-0.8 * LOG_RANGE);
+    normalise(s, false);
+    normalise(s, true);
     EACH(t, s->n) {
         const REAL *a = s->a + t * width, *here = s->b + t * width;
-        REAL *restrict p = s->p + t * width, *restrict sent_right = s->sent_right + t * width;
-        REAL mass = normalised_product(a, here, p, width, s->log_domain);
-        if (s->log_domain) continue;
+        REAL *p = s->p + t * width, *sent_right = s->sent_right + t * width;
+        if (s->log_domain) {
+            normalised_product(a, here, p, width, true);
+            continue;
+        }
+        Vector sum = {0};
+        EACH_PANEL(4, sum = multiply_vectors(a + j, here + j, p + j, sum, count));
+        REAL mass = horizontal_sum(sum);
         if (!(mass > floor)) return false;
         REAL scale = 1 / mass;
-        EACH(j, width) sent_right[j] = a[j] * scale;
+        EACH_PANEL(4, scale_columns(a + j, p + j, sent_right + j, scale, count));
     }
     return true;
 }

@@ -24,10 +24,10 @@ static void add_row(Chain *s, REAL *restrict gradient, int64_t i, const REAL *ro
 }
 
 /* Mass at a position must sum to 0. A rounding error would be carried along the chain and never decay. */
-static void recentre(REAL *restrict mass, const REAL *restrict p, int64_t width) {
+static void recentre(REAL *mass, const REAL *p, int64_t width) {
     ASSUME_PADDED(width);
     REAL excess = total(mass, width);
-    EACH(j, width) mass[j] -= p[j] * excess;
+    EACH_VECTOR(j, width) AT(mass + j, 0) -= AT(p + j, 0) * excess;
 }
 
 /* Carries mass along the chain by T (in reverse, by S) and adds what crosses each edge to the gradient. arriving is c
@@ -88,9 +88,10 @@ static inline void carry_step(Chain **group, int64_t count, const REAL *table, i
         int64_t from = (reverse ? s->n - 1 - k : k) * width;
         const REAL *leave = (reverse ? s->d : s->b) + from;
         REAL *here = (reverse ? s->lefts : s->rights) + from;
-        REAL *restrict sent = (reverse ? s->sent_left : s->sent_right) + from;
+        REAL *sent = (reverse ? s->sent_left : s->sent_right) + from;
         recentre(here, s->p + from, width);
-        EACH(i, width) sent[i] = leave[i] > 0 ? here[i] / leave[i] : 0;
+        EACH_VECTOR(i, width)
+            AT(sent + i, 0) = choose(AT(leave + i, 0) > 0, AT(here + i, 0) / AT(leave + i, 0), ALL(0));
         steps[g] = (Step){.before = sent, .message = s->row, .scale = 1};
     }
     product(steps, count, table, m, width);
@@ -98,8 +99,8 @@ static inline void carry_step(Chain **group, int64_t count, const REAL *table, i
         Chain *s = group[g];
         int64_t to = (reverse ? s->n - 2 - k : k + 1) * width;
         const REAL *arrive = (reverse ? s->a : s->c) + to, *row = s->row;
-        REAL *restrict there = (reverse ? s->lefts : s->rights) + to;
-        EACH(j, width) there[j] += arrive[j] * row[j];
+        REAL *there = (reverse ? s->lefts : s->rights) + to;
+        EACH_VECTOR(j, width) AT(there + j, 0) += AT(arrive + j, 0) * AT(row + j, 0);
     }
 }
 

@@ -1,12 +1,10 @@
 /* Blocks of pixels for gaussian.c, with contiguous channels of BLOCK numbers each, and their products. */
 
+#include "../../native/vectors.h"
 #include "systems.h"
 
-typedef REAL Vector __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
-
-#define LANES (32 / (int64_t)sizeof(REAL))
-#define BLOCK (32 * LANES) /* pixels */
-#define WIDE 4             /* vectors of pixels per step */
+#define BLOCK (1024 / (int64_t)sizeof(REAL)) /* pixels */
+#define WIDE 4                               /* vectors of pixels per step */
 
 /* A tensor: its address and the strides of images, pixels and channels. The address is NULL if it is not needed. */
 typedef struct {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from ...native.compiler import TYPES, build
+from ...native.compiler import TYPES, VECTORS, build
 
 __all__ = ["TYPES", "library"]
 
 FILES = ("gaussian.c", "blocks.h", "systems.h")
-SOURCES = tuple(Path(__file__).with_name(name) for name in FILES)
+SOURCES = (*(Path(__file__).with_name(name) for name in FILES), VECTORS)
 
 
 @cache
