@@ -163,9 +163,9 @@ def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.Mo
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("labels", [70, 133])
+@pytest.mark.parametrize("labels", [5, 26, 70, 133])
 def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
-    """Sequences with many labels are computed in groups: of different lengths, in both domains, one of them invalid."""
+    """Sequences are computed in groups: of different lengths, in both domains, one of them invalid."""
     generator = torch.Generator().manual_seed(labels)
     unary, nodes = torch.randn(2, 7, 9, labels, generator=generator).unbind()
     unary[2] *= 100  # too large a range for the exp domain
@@ -194,13 +194,13 @@ def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
             assert torch.equal(got.nan_to_num(9.9), want.nan_to_num(9.9))
 
 
-@pytest.mark.parametrize(("length", "labels"), [(6, 70), (6, 300), (150, 40)])
+@pytest.mark.parametrize(("count", "length", "labels"), [(9, 6, 70), (9, 6, 300), (9, 150, 40), (2, 6, 1100)])
 @pytest.mark.parametrize("loss_name", ["likelihood", "cross_entropy"])
-def test_many_labels_equal_float64(length: int, labels: int, loss_name: str) -> None:
+def test_many_labels_equal_float64(count: int, length: int, labels: int, loss_name: str) -> None:
     generator = torch.Generator().manual_seed(labels)
-    unary, pairwise = (torch.randn(*size, labels, generator=generator) for size in ((9, length), (labels,)))
-    gold = torch.randint(labels, (9, length), generator=generator)
-    lengths = torch.tensor([6, 5, 1, 6, 2, 3, 6, 4, 6]) * length // 6
+    unary, pairwise = (torch.randn(*size, labels, generator=generator) for size in ((count, length), (labels,)))
+    gold = torch.randint(labels, (count, length), generator=generator)
+    lengths = torch.tensor([6, 5, 1, 6, 2, 3, 6, 4, 6])[:count] * length // 6
     got = compiled.loss_and_gradient(loss_name, unary, pairwise, lengths, gold)
     u, w = unary.double().requires_grad_(), pairwise.double().requires_grad_()
     chain = Problem(u, w[None, None], lengths)

@@ -1,4 +1,4 @@
-/* The loops behind backend.py: one sequence at a time, in the exp or the log domain, vectorised over labels.
+/* The loops behind backend.py: a few sequences at a time, in the exp or the log domain, vectorised over labels.
 
    With the maxima of the scores subtracted, x_t(j) = exp(U_t(j) - peak) and E(i, j) = exp(W(i, j) - peak), a chain is
 
@@ -7,7 +7,7 @@
        p_t = norm(a_t b_t)    T_t(i, j) = E(i, j) c_{t+1}(j) / b_t(i)    S_t(i, j) = a_t(i) E(i, j) / d_{t+1}(j)
 
    The right half mirrors the left, so one function computes both, forward or in reverse along the chain. The exp domain
-   is fast, and exact as long as nothing underflows that may matter later. `sweep` returns false where underflow is
+   is fast, and exact as long as nothing underflows that may matter later. `swept` is false where underflow is
    possible. The sequence is then computed in the log domain: x, E and all messages are the logarithms of the above.
    d_1 is 1 in the exp domain and 0 in the log domain, so the first number of a message identifies its domain. */
 

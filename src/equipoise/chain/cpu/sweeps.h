@@ -181,17 +181,29 @@ static void insert_by_length(Chain **group, int64_t count, Chain *s) {
     group[count] = s;
 }
 
+/* Whether two tables of E fit into the last cache together. */
+static bool tables_fit(const Chain *s) { return 2 * s->width * s->width * (int64_t)sizeof(REAL) <= 8 << 20; }
+
+/* All steps of sequences that share E, longest first: forward by `right`, in reverse by `left`; each may be NULL. */
+static void step_together(Chain **group, int64_t active, const REAL *right, const REAL *left, REAL floor) {
+    EACH(k, group[0]->n) {
+        while (group[active - 1]->n <= k) active--;
+        if (right) advance(group, active, right, k, false, floor);
+        if (left) advance(group, active, left, k, true, floor);
+    }
+}
+
 /* The forward sweep, or both, of sequences that share E, longest first. Both sweeps are interleaved: the processor
-   continues with one while a sum of the other is pending. */
+   continues with one while a sum of the other is pending. Large tables would displace each other. */
 static void sweep_together(Chain **group, int64_t count, bool both) {
     Chain *longest = group[0];
     const REAL *right = first_table(longest, false), *left = both ? first_table(longest, true) : NULL;
     REAL floor = message_floor(longest);
-    int64_t active = count;
-    EACH(k, longest->n) {
-        while (group[active - 1]->n <= k) active--;
-        advance(group, active, right, k, false, floor);
-        if (both) advance(group, active, left, k, true, floor);
+    if (tables_fit(longest)) {
+        step_together(group, count, right, left, floor);
+    } else {
+        step_together(group, count, right, NULL, floor);
+        step_together(group, count, NULL, left, floor);
     }
     EACH(g, count) group[g]->edge_peaks = group[g]->matrix->peak * (group[g]->n - 1);
 }

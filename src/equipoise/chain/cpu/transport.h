@@ -104,17 +104,28 @@ static inline void carry_step(Chain **group, int64_t count, const REAL *table, i
     }
 }
 
-/* Carries `rights` to the right and `lefts` to the left, for sequences that share E. */
+/* All steps of sequences that share E, longest first: to the right by `right`, to the left by `left`; or NULL. */
+static void carry_together(Chain **group, int64_t active, const REAL *right, const REAL *left) {
+    EACH(k, group[0]->n - 1) {
+        while (group[active - 1]->n <= k + 1) active--;
+        if (right) carry_step(group, active, right, k, false);
+        if (left) carry_step(group, active, left, k, true);
+    }
+}
+
+/* Carries `rights` to the right and `lefts` to the left, interleaved as in `sweep_together`, for sequences that share
+   E. */
 static void carry_exp_domain(Chain *members, int64_t count) {
     Chain *group[GROUP];
     int64_t active = 0;
     EACH(g, count) if (factors_out(members + g)) insert_by_length(group, active++, members + g);
     if (!active) return;
     const REAL *right = first_table(group[0], false), *left = first_table(group[0], true);
-    EACH(k, group[0]->n - 1) { /* interleaved, as in `sweep_together` */
-        while (group[active - 1]->n <= k + 1) active--;
-        carry_step(group, active, right, k, false);
-        carry_step(group, active, left, k, true);
+    if (tables_fit(group[0])) {
+        carry_together(group, active, right, left);
+    } else {
+        carry_together(group, active, right, NULL);
+        carry_together(group, active, NULL, left);
     }
 }
 
