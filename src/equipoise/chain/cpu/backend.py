@@ -140,7 +140,9 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
 
 
 def _empty(lengths: Tensor, unary: Tensor, *own: int) -> Tensor:
-    return unary.new_empty((*lengths.shape, *own))
+    if own or not lengths.is_contiguous():
+        return unary.new_empty((*lengths.shape, *own))
+    return torch.empty_like(lengths, dtype=unary.dtype)  # as `_empty_like`: code used a moment ago is in the cache
 
 
 def _empty_like(x: Tensor) -> Tensor:
