@@ -77,6 +77,8 @@ def main() -> None:
     trainer.fit(Tagger(), train, test)
     if trainer.is_global_zero:
         print("  ".join(f"{name} {float(value):.3f}" for name, value in trainer.callback_metrics.items()))
+    if torch.distributed.is_initialized():  # on CPUs Lightning leaves the group of processes open
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
