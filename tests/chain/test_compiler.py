@@ -20,15 +20,15 @@ torch.testing.assert_close(unary.grad, unary.softmax(-1))
 
 SMALL_REGISTERS = """
 import torch
-from equipoise.chain import backends, reference
+from equipoise.chain import reference
 from equipoise.chain.checks import problem
 from equipoise.native import compiler
 compiler.TARGETS = ([],)  # not for this processor, so that vectors have 16 bytes
 from equipoise.chain.cpu import backend
-from equipoise.chain.cpu.library import library
+from equipoise.chain.cpu.library import lanes
 generator = torch.Generator().manual_seed(0)
 for dtype, m in ((torch.float32, 3), (torch.float32, 26), (torch.float32, 70), (torch.float64, 5)):
-    assert library(dtype) is not None
+    assert lanes(dtype) * dtype.itemsize == 16
     unary, pairwise = (torch.randn(*n, m, generator=generator, dtype=dtype) for n in ((6, 40), (m,)))
     pairwise[0, 1] = -torch.inf
     chain = problem(unary, pairwise, torch.tensor([40, 1, 39, 7, 8, 2]))

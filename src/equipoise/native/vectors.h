@@ -5,7 +5,7 @@
 #ifdef __AVX__
 #define VECTOR_BYTES 32
 #else
-#define VECTOR_BYTES 16 /* GCC divides a larger vector into single numbers, which takes ten times as long */
+#define VECTOR_BYTES 16 /* GCC divides a larger vector into single numbers, which takes several times as long */
 #endif
 #define LANES (VECTOR_BYTES / (int64_t)sizeof(REAL))
 

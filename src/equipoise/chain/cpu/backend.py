@@ -142,7 +142,8 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
 def _empty(lengths: Tensor, unary: Tensor, *own: int) -> Tensor:
     if own or not lengths.is_contiguous():
         return unary.new_empty((*lengths.shape, *own))
-    return torch.empty_like(lengths, dtype=unary.dtype)  # as `_empty_like`: code used a moment ago is in the cache
+    # The function of `_empty_like`: right after other work, the code of a second one must come from memory first.
+    return torch.empty_like(lengths, dtype=unary.dtype)
 
 
 def _empty_like(x: Tensor) -> Tensor:

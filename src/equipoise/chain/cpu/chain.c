@@ -158,9 +158,10 @@ static int64_t chunks_at_a_time(const Batch *q, int64_t sequences) {
 /* The number of sequences that are computed together, with `own` numbers of memory each. */
 static int64_t largest_group(const Batch *q, int64_t sequences, int64_t at_a_time, int64_t own) {
     int64_t most = q->width < WIDE ? 2 : GROUP, longest_item = sequences / q->chunks * at_a_time + at_a_time;
-    if (q->edges > 1 || (q->width < WIDE && most * own * (int64_t)sizeof(REAL) > KEPT_BYTES)) return 1;
+    bool kept = most * own * (int64_t)sizeof(REAL) <= KEPT_BYTES;
+    if (q->edges > 1 || sequences < 2 || (q->width < WIDE && !kept)) return 1;
     if (most > longest_item) most = longest_item;
-    return most <= sequences ? most : sequences ? sequences : 1;
+    return most < sequences ? most : sequences;
 }
 
 static int run_batch(const Batch *q, const Routine *routine) {

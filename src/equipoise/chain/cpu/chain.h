@@ -100,7 +100,7 @@ static REAL maximum(const REAL *x, int64_t n) {
 /* The lowest number above `limit`. */
 static REAL minimum_above(const REAL *x, int64_t n, REAL limit) {
     ASSUME_PADDED(n);
-    Vector peaks = ALL(-INFINITY); /* of the negative numbers */
+    Vector peaks = ALL(-INFINITY); /* of -x */
     EACH_VECTOR(j, n) peaks = vector_max(choose(AT(x + j, 0) > limit, -AT(x + j, 0), ALL(-INFINITY)), peaks);
     return -horizontal_max(peaks);
 }

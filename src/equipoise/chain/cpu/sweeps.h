@@ -108,10 +108,10 @@ static REAL message_floor(const Chain *s) {
 
 static REAL inverse(REAL x) { return x == 0 ? 0 : 1 / x; }
 
-static void divide(REAL *restrict x, int64_t n, REAL by) {
+static inline void divide(REAL *x, int64_t n, REAL by) {
     ASSUME_PADDED(n);
     REAL scale = inverse(by);
-    EACH(j, n) x[j] *= scale;
+    EACH_VECTOR(j, n) AT(x + j, 0) *= scale;
 }
 
 /* The step of one sequence to the k-th position of its sweep. In the exp domain the belief before it is divided by its
@@ -157,13 +157,8 @@ static inline void advance(Chain **group, int64_t count, const REAL *table, int6
 /* Divides a (in reverse, c) by its masses, where that is still to do. */
 static void normalise(Chain *s, bool reverse) {
     REAL *beliefs = reverse ? s->c : s->a, *masses = reverse ? s->c_masses : s->a_masses;
-    int64_t width = s->width;
-    ASSUME_PADDED(width);
     if (!s->log_domain && !s->matrix->normalise_each)
-        EACH(t, s->n) {
-            REAL scale = inverse(masses[t]);
-            EACH_VECTOR(j, width) AT(beliefs + t * width + j, 0) *= scale;
-        }
+        EACH(t, s->n) divide(beliefs + t * s->width, s->width, masses[t]);
 }
 
 static void sweep(Chain *s, bool reverse) {
