@@ -14,6 +14,7 @@ from torch import Tensor
 
 from equipoise.chain import reference, scoring
 from equipoise.chain.problem import Problem
+from equipoise.chain.totals import Total
 
 INF = torch.inf
 
@@ -147,6 +148,32 @@ def fused_loss(b: Backend, case: Case) -> None:
         close(value, want, case.tolerance(b))
         for x, z in zip(got, gradient, strict=True):
             close(x, z, case.tolerance(b) * (40 + exact.unary.numel()))
+
+
+def fused_total(b: Backend, case: Case) -> None:
+    """The total of losses, and its gradient; in C only of totals in which all losses have the same weight."""
+    p, exact, labels = case.on(b), case.exact(), case.labels()
+    losses, known = reference.cross_entropy(*exact, labels)
+    empty = case.weight() > 0
+    for reduction, of_means in (("sum", False), ("mean", False), ("token_mean", False), ("token_mean", True)):
+        for left_out in (None, empty):
+            counts = torch.ones_like(losses) if left_out is None else 1.0 - left_out.double()
+            positions = (counts * exact.lengths).sum()
+            weight = counts * (exact.lengths if of_means else 1.0)
+            if reduction != "sum":
+                weight = weight / (positions if reduction == "token_mean" else counts.sum()).clamp(min=1)
+            on_device = None if left_out is None else left_out.to(b.device)
+            total = Total(reduction, of_means, on_device)
+            value, weighted = b.module.fused_loss("cross_entropy", *p, labels.to(b.device), total)
+            close(value, torch.where(counts > 0, weight * losses, 0).sum(), case.tolerance(b) * max(1, losses.numel()))
+            got = weighted(torch.tensor(-0.5, dtype=p.unary.dtype, device=b.device))
+            if got is None:
+                assert b.name == "cpu"
+                assert len(set(weight.flatten().tolist())) > 1
+                continue
+            gradient = reference.cross_entropy_gradient(-0.5 * weight, *exact, labels, known)
+            for x, z in zip(got, gradient, strict=True):
+                close(x, z, case.tolerance(b) * (40 + exact.unary.numel()))
 
 
 def decode(b: Backend, case: Case) -> None:

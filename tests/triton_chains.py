@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from contract import EQUALITIES, FACTS, Backend, Case, fused_loss
+from contract import EQUALITIES, FACTS, Backend, Case, fused_loss, fused_total
 
 from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
@@ -63,3 +63,4 @@ def check(p: Problem, scale: float = 1.0) -> None:
         holds(GPU, case)
     if gpu.has_fused_loss(p.unary, p.pairwise):
         fused_loss(GPU, case)
+        fused_total(GPU, case)

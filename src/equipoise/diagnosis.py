@@ -24,8 +24,8 @@ def check_scores(unary: Tensor, pairwise: Tensor, kept: Kept) -> None:
 
 
 def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept) -> None:
-    """Raise, with the reason, if a loss is infinite or NaN."""
-    index = first(~losses.isfinite())
+    """Raise, with the reason, if the loss of a sequence with positions is infinite or NaN."""
+    index = first(~kept.blank(losses, 0).isfinite())
     if index is None:
         return
     check_scores(unary, pairwise, kept)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .chain import backends, dispatch, inference
+from .chain import backends, dispatch, inference, totals
 from .chain.checks import given, problem
 from .chain.problem import IGNORE, positions
 from .chain.scoring import mean_loss, score_terms
@@ -32,18 +32,25 @@ on handwriting 96 instead of 99 % of the training letters. A q that has settled 
 the scores."""
 
 
-def likelihood(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
+def likelihood(
+    unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None, *, reduction: str = "none"
+) -> Tensor:
     """-log P(Y | X) = log Z - F(Y | X), (*batch,); at least 0, not divided by the length.
+
+    With the reduction "sum", "mean" or "token_mean" a number (see `chain.totals`), faster than by an operation on the
+    losses.
 
     >>> unary, pairwise = torch.zeros(3, 2), torch.zeros(2, 2)
     >>> f"{likelihood(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one labelling of eight
     '8.0000'
     """
-    return dispatch.log_partition(given(unary, pairwise, lengths, labels), labels)
+    return dispatch.log_partition(given(unary, pairwise, lengths, labels), labels, totals.named(reduction))
 
 
-def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """-1/L sum_t log p_t(y_t), (*batch,): the cross-entropy of exact marginals (eq. 5).
+def marginal(
+    unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None, *, reduction: str = "none"
+) -> Tensor:
+    """-1/L sum_t log p_t(y_t), (*batch,): the cross-entropy of exact marginals (eq. 5). Reductions as in `likelihood`.
 
     Never more than `likelihood`: p_t(y_t) = sum of P(Y') over all Y' with y'_t = y_t, and Y is one of them, so
     p_t(y_t) >= P(Y); hence -log p_t(y_t) <= -log P(Y) for every t, and so is their mean.
@@ -52,7 +59,8 @@ def marginal(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | 
     >>> f"{marginal(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one label of two
     '2.0000'
     """
-    return dispatch.cross_entropy(given(unary, pairwise, lengths, labels), labels)
+    total = totals.named(reduction, of_means=True)
+    return dispatch.cross_entropy(given(unary, pairwise, lengths, labels), labels, total)
 
 
 def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:

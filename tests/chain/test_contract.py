@@ -106,12 +106,13 @@ def test_equals_the_reference_and_keeps_facts(backend: Backend, holds: Property)
 
 
 @pytest.mark.parametrize("backend", [x for x in NAMES if x not in ("reference", "exponential")], indirect=True)
-def test_fused_losses_equal_the_reference(backend: Backend) -> None:
+@pytest.mark.parametrize("holds", [contract.fused_loss, contract.fused_total], ids=lambda f: f.__name__)
+def test_fused_losses_equal_the_reference(backend: Backend, holds: Property) -> None:
     short = 9 if backend.name == "cpu" else 5
     strategy = cases(backend, max_length=short, labels=[1, 2, 3, 7, 8, 9, 17])
     if backend.name != "cpu":
         strategy = strategy.filter(lambda case: backend.module.has_fused_loss(*case.problem[:2]))
-    check(backend, contract.fused_loss, strategy, 100)
+    check(backend, holds, strategy, 100)
 
 
 @pytest.mark.parametrize("holds", contract.ENUMERATED, ids=lambda f: f.__name__)

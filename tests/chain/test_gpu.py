@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from contract import use_chunks
+from contract import Case, fused_total, use_chunks
 from torch import Tensor
-from triton_chains import DEVICE, check, gpu, make, on_device, repeat, strict_memory
+from triton_chains import DEVICE, GPU, check, gpu, make, on_device, repeat, strict_memory
 
 from equipoise.chain import reference
 from equipoise.chain.checks import problem
+from equipoise.chain.problem import Problem
 
 wide, launch = (importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("wide", "launch"))
 start = importlib.import_module("equipoise.native.triton_start")
@@ -167,6 +168,12 @@ def test_repeated_launches_equal_recorded_ones() -> None:
     for x, got in zip(problems, repeated, strict=True):
         repeat.replays.clear()
         assert all(map(torch.equal, got, results(*x)))
+
+
+def test_a_total_of_many_losses_is_summed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "MAX_BLOCK", 4)
+    p = make((3, 3), 2, 2)
+    fused_total(GPU, Case(Problem(*(x.cpu() for x in p))))
 
 
 def test_weights_may_have_any_strides() -> None:

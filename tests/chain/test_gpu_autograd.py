@@ -83,8 +83,17 @@ def test_gradients_of_losses_in_every_mode_of_autograd(loss: Any, how: str, monk
         first = torch.autograd.grad((weights[1].to(dtype) * value).sum(), (u, w), create_graph=True)
         found += [*first, *torch.autograd.grad(sum(x.square().sum() for x in first), (u, w))]
         found += torch.autograd.grad(loss(u, w, labels, p.lengths), (u, w), weights[1].to(dtype))
+        for reduction in ("sum", "mean", "token_mean"):
+            total = loss(u, w, labels, p.lengths, reduction=reduction)
+            found += [total, *torch.autograd.grad(3 * total, (u, w), retain_graph=True)]
+            found += torch.autograd.grad(total, (u, w), retain_graph=True)
+            found += torch.autograd.grad(total, (u, w), weights[1].to(dtype), is_grads_batched=True, retain_graph=True)
+            first = torch.autograd.grad(total.square(), (u, w), create_graph=True)
+            found += torch.autograd.grad(sum(x.square().sum() for x in first), (u, w))
+            with torch.no_grad():
+                found.append(loss(u, w, labels, p.lengths, reduction=reduction))
         results.append(found)
-    assert len(calls) == (0 if how == "gradient later" else 2)
+    assert len(calls) == (0 if how == "gradient later" else 5)
     for got, want in zip(*results, strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
 

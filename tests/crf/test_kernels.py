@@ -58,15 +58,22 @@ def labels_and_mask(empty: bool) -> tuple[Tensor, Tensor]:
     return labels.to(DEVICE), mask.to(DEVICE)
 
 
-def train(crf: ChainCRF, batches: list[Tensor], use: bool, empty: bool = False, weight: float = 1.0) -> dict[str, Any]:
+def train(
+    crf: ChainCRF,
+    batches: list[Tensor],
+    use: bool,
+    empty: bool = False,
+    weight: float = 1.0,
+    reduction: str = "mean",
+) -> dict[str, Any]:
     """The losses, gradients and state of some steps of SGD, by kernels or by torch."""
     labels, mask = labels_and_mask(empty)
     found: dict[str, Any] = {}
     for step, unary in enumerate(batches):
         u = unary.to(DEVICE, copy=True).requires_grad_()
         with patch.object(potentials, "has_kernels", lambda x: use):
-            loss = crf.loss(u, labels, mask)
-            (weight * loss).backward()
+            loss = crf.loss(u, labels, mask, reduction=reduction)
+            (weight * loss).sum().backward()
         found[f"loss {step}"], found[f"unary {step}"] = loss.detach(), u.grad
         for name, parameter in crf.named_parameters():
             found[f"{name} {step}"] = parameter.grad
@@ -126,6 +133,15 @@ def test_empty_sequences_do_not_count() -> None:
     got, want = (train(layer(), BATCHES["usual"], use, empty=True) for use in (True, False))
     assert_same(got, want)
     assert float(got["scaling.examples"]) == 3 * 2
+
+
+@pytest.mark.usefixtures("_where")
+@pytest.mark.parametrize("reduction", ["sum", "none", "token_mean"])
+@pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin"])
+def test_reductions(objective: str, reduction: str) -> None:
+    options = {"empty": True, "reduction": reduction}
+    got, want = (train(layer(objective=objective), BATCHES["usual"], use, **options) for use in (True, False))
+    assert_same(got, want)
 
 
 @pytest.mark.usefixtures("_where")
@@ -238,6 +254,36 @@ def test_tags_of_the_drop_in_layer(balanced: bool) -> None:
             found.append([crf.decode(emissions, mask), crf.decode(emissions)])
     assert found[0] == found[1]
     assert [len(tags) for tags in found[0][0]] == mask.sum(0).tolist()
+
+
+@pytest.mark.usefixtures("_where")
+@pytest.mark.parametrize("balanced", [False, True])
+def test_losses_of_the_drop_in_layer(balanced: bool) -> None:
+    """Tags are not read where the mask is off; where it is on, -100 is an invalid tag, also for the kernels."""
+    found = []
+    tags, mask = (x.T for x in labels_and_mask(False))
+    tags = tags.clamp(min=0).masked_fill(~mask, -100)
+    for use in (True, False):
+        torch.manual_seed(0)
+        crf = torchcrf.CRF(3, balanced=balanced).to(DEVICE)
+        results = {}
+        for step, reduction in enumerate(["sum", "mean", "token_mean", "none"]):
+            emissions = scores(step).to(DEVICE).transpose(0, 1).contiguous().requires_grad_()
+            with patch.object(potentials, "has_kernels", lambda x, use=use: use):
+                log_p = crf(emissions, tags, mask, reduction=reduction)
+                log_p.sum().backward()
+                with torch.no_grad():
+                    results[f"again {step}"] = crf(emissions, tags, mask, reduction=reduction)
+            results[f"loss {step}"], results[f"emissions {step}"] = log_p.detach(), emissions.grad
+        results |= {name: parameter.grad for name, parameter in crf.named_parameters()} | dict(crf.named_buffers())
+        with patch.object(potentials, "has_kernels", lambda x, use=use: use), torch.no_grad():
+            crf.eval()
+            wrong = tags.masked_fill(torch.arange(5, device=DEVICE)[:, None] == 0, -100)
+            if DEVICE == "cuda":
+                results["a wrong tag"] = crf(emissions, wrong, mask, reduction="none")
+                assert not results["a wrong tag"].isfinite().any()
+        found.append(results)
+    assert_same(*found)
 
 
 def test_where_kernels_are_used() -> None:

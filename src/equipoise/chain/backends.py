@@ -19,6 +19,7 @@ from .cpu.library import library
 from .problem import Problem
 from .reference import Messages
 from .scoring import WeightedGradient
+from .totals import Total
 
 
 class Backend(Protocol):
@@ -68,7 +69,14 @@ class Kernels(Backend, Protocol):
     def log_marginals(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Tensor: ...
 
     def fused_loss(
-        self, loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, /
+        self,
+        loss_name: str,
+        unary: Tensor,
+        pairwise: Tensor,
+        lengths: Tensor,
+        labels: Tensor | None,
+        total: Total | None = None,
+        /,
     ) -> tuple[Tensor, WeightedGradient]: ...
 
 

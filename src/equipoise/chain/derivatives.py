@@ -21,6 +21,7 @@ from .cpu import backend as cpu
 from .problem import positions, spread
 from .reference import Messages
 from .scoring import score
+from .totals import Total
 
 
 class LogPartition(Function):
@@ -165,7 +166,7 @@ class CrossEntropy(Function):
 
 
 class FusedLoss(Function):
-    """(unary, pairwise, lengths, labels or None, question, backend) -> a loss, (*batch,).
+    """(unary, pairwise, lengths, labels or None, loss, backend, total or None) -> losses, (*batch,), or their total.
 
     The forward pass also computes the gradient for weights of 1, so that the backward pass only multiplies by the
     weights. The gradient is recomputed if the backend does not support the weights (C needs equal weights, as the sum
@@ -174,11 +175,19 @@ class FusedLoss(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, loss_name: str, backend: str
+        ctx: Any,
+        unary: Tensor,
+        pairwise: Tensor,
+        lengths: Tensor,
+        labels: Tensor | None,
+        loss_name: str,
+        backend: str,
+        total: Total | None,
     ) -> Tensor:
-        loss, ctx.weighted_gradient = backends.KERNELS[backend].fused_loss(loss_name, unary, pairwise, lengths, labels)
+        function = backends.KERNELS[backend].fused_loss
+        loss, ctx.weighted_gradient = function(loss_name, unary, pairwise, lengths, labels, total)
         ctx.save_for_backward(unary, pairwise, lengths, labels)
-        ctx.loss_name, ctx.backend = loss_name, backend
+        ctx.loss_name, ctx.backend, ctx.total = loss_name, backend, total
         return loss
 
     @staticmethod
@@ -187,8 +196,9 @@ class FusedLoss(Function):
         gradient = None if function is None or torch.is_grad_enabled() else function(weight)
         if gradient is None:
             recompute = FusedLoss.likelihood if ctx.loss_name == "likelihood" else FusedLoss.cross_entropy
+            weight = weight if ctx.total is None else ctx.total.gradient(weight, ctx.saved_tensors[2])
             gradient = recompute(weight, *ctx.saved_tensors, backend=ctx.backend)
-        return *gradient, None, None, None, None
+        return *gradient, None, None, None, None, None
 
     @staticmethod
     def likelihood(

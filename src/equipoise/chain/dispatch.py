@@ -11,17 +11,18 @@ from . import backends
 from .cpu import backend as cpu
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
 from .problem import Problem
+from .totals import Total
 
 
-def log_partition(chain: Problem, labels: Tensor | None = None) -> Tensor:
-    """log Z, (*batch,); with labels -log P(labels), +inf where they are forbidden."""
+def log_partition(chain: Problem, labels: Tensor | None = None, total: Total | None = None) -> Tensor:
+    """log Z, (*batch,), or their total; with labels -log P(labels), +inf where they are forbidden."""
     chain, backend = backends.choose(chain, labels)
     if backends.direct(backend):
         if not _recorded(chain):
-            return backends.KERNELS[backend].forward(*chain, labels)[0]
+            return _total(backends.KERNELS[backend].forward(*chain, labels)[0], chain.lengths, total)
         if backends.prefers_fused(backend, chain):
-            return apply(FusedLoss, *chain, labels, "likelihood", backend)
-    return apply(LogPartition, *chain, labels, backend)[0]
+            return apply(FusedLoss, *chain, labels, "likelihood", backend, total)
+    return _total(apply(LogPartition, *chain, labels, backend)[0], chain.lengths, total)
 
 
 def log_marginals(chain: Problem) -> Tensor:
@@ -32,15 +33,15 @@ def log_marginals(chain: Problem) -> Tensor:
     return apply(LogMarginals, *chain, backend)[0]
 
 
-def cross_entropy(chain: Problem, labels: Tensor) -> Tensor:
-    """-1/L sum_t log p_t(y_t), (*batch,)."""
+def cross_entropy(chain: Problem, labels: Tensor, total: Total | None = None) -> Tensor:
+    """-1/L sum_t log p_t(y_t), (*batch,), or their total."""
     chain, backend = backends.choose(chain, labels)
     if backends.direct(backend):
         if not _recorded(chain):
-            return backends.KERNELS[backend].cross_entropy(*chain, labels)[0]
+            return _total(backends.KERNELS[backend].cross_entropy(*chain, labels)[0], chain.lengths, total)
         if backends.prefers_fused(backend, chain):
-            return apply(FusedLoss, *chain, labels, "cross_entropy", backend)
-    return apply(CrossEntropy, *chain, labels, backend)[0]
+            return apply(FusedLoss, *chain, labels, "cross_entropy", backend, total)
+    return _total(apply(CrossEntropy, *chain, labels, backend)[0], chain.lengths, total)
 
 
 def edge_marginals(chain: Problem) -> Tensor:
@@ -55,6 +56,11 @@ def edge_marginals(chain: Problem) -> Tensor:
 def entropy(chain: Problem) -> Tensor:
     """H(Y | X), (*batch,)."""
     return apply(Entropy, *chain.clean().clean_edges().spread())
+
+
+def _total(losses: Tensor, lengths: Tensor, total: Total | None) -> Tensor:
+    """The losses, (*batch,), or their total."""
+    return losses if total is None else total(losses, lengths)
 
 
 def _recorded(chain: Problem) -> bool:

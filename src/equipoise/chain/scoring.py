@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from .problem import positions
 
 WeightedGradient = Callable[[Tensor], tuple[Tensor, Tensor] | None]
-"""Weights of the losses, (*batch,) -> the gradient of their weighted sum, or None if these weights are unsupported."""
+"""Weights of the losses, (*batch,), or that of their total -> the gradient; None if these weights are unsupported."""
 
 
 def score(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:

@@ -18,13 +18,14 @@ float32.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import chain, objectives
 from ..chain.checks import at, first
+from ..chain.problem import IGNORE
 from ..crf import ChainCRF, potentials
 from ..crf.checkpoints import add_scaling, stored_size
 from ..energies import ChainEnergy, balance
@@ -32,6 +33,9 @@ from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Fixed, Learned
 from ..scaling.kernel_state import KernelState
+
+if TYPE_CHECKING:
+    from ..crf.gpu.prepare import Prepared
 
 NO_START = "mask must be on at the first step of every sequence"
 
@@ -94,20 +98,18 @@ class CRF(nn.Module):
         if mask is not None and not self._batch_first(mask)[:, 0].all():
             raise ValueError(NO_START)
         self._check_tags(emissions, mask, tags)
-        unary, transitions, kept = self._chain(emissions, mask, learning=True)
-        labels = kept.compact(self._batch_first(tags).long())
-        log_p = -objectives.likelihood(unary, transitions, labels, kept.lengths)
-        if reduction == "none":
-            return log_p
-        if reduction == "sum":
-            return log_p.sum()
-        return log_p.mean() if reduction == "mean" else log_p.sum() / kept.lengths.sum()
+        unary, transitions, labels, lengths = self._supervised(emissions, tags, mask)
+        log_p = -objectives.likelihood(unary, transitions, labels, lengths, reduction=reduction)
+        no_mean = reduction in ("mean", "token_mean") and not len(labels)
+        return log_p * torch.nan if no_mean else log_p
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
         """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
-        unary, transitions, lengths = self._chain_for_prediction(emissions, mask)
+        found = self._by_kernels(emissions, mask)
+        unary, transitions, kept = self._chain(emissions, mask) if found is None else (*found[:2], Kept(None, found[2]))
+        lengths = kept.lengths
         labels, _ = chain.decode(unary, transitions, lengths)
         labels = labels.clamp(min=0)  # if every path is forbidden, tags must still be valid indices
         starts = labels[:, :1] >= 0 if mask is None else self._batch_first(mask)[:, :1]
@@ -116,19 +118,32 @@ class CRF(nn.Module):
             raise ValueError(NO_START)
         return [row[: row[-2]] for row in rows]
 
-    def _chain_for_prediction(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """`_chain`, by kernels where there are any: unary scores, pairwise scores and lengths."""
-        if potentials.has_kernels(emissions):
-            from ..crf.gpu import prepare
+    def _supervised(
+        self, emissions: Tensor, tags: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The arguments of a loss: unary scores, pairwise scores, labels and lengths."""
+        found = self._by_kernels(emissions, mask, tags)
+        if found is not None and found.labels is not None:
+            return found.unary, found.pairwise, found.labels, found.lengths
+        unary, transitions, kept = self._chain(emissions, mask, learning=True)
+        return unary, transitions, kept.compact(self._batch_first(tags).long()), kept.lengths
 
-            given, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)
-            state = KernelState(self.transitions.new_ones(())) if self.scaling is None else self.scaling.kernel_state()
-            if state is not None and prepare.fits(given, state):
-                own = self.transitions, self.start_transitions, self.end_transitions, None, None, None
-                found = prepare.prepare(given, prepare.Parameters(*own), state, given_mask, None)
-                return found.unary, found.pairwise, found.lengths
-        unary, transitions, kept = self._chain(emissions, mask)
-        return unary, transitions, kept.lengths
+    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> "Prepared | None":
+        """`_chain` by kernels, for a prediction, or with tags for a loss; None where there are no kernels."""
+        state = KernelState(self.transitions.new_ones(())) if self.scaling is None else self.scaling.kernel_state()
+        if state is None or not potentials.has_kernels(emissions):
+            return None
+        unary, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)
+        labels = None if tags is None else self._batch_first(tags).long()
+        if labels is not None:
+            labels = labels.masked_fill(labels == IGNORE, -1)  # an invalid tag, if the mask is on
+        own = self.transitions, self.start_transitions, self.end_transitions
+        parameters = potentials.Parameters(*own, None, None, None)
+
+        def in_torch() -> tuple[Tensor, Tensor]:
+            return self._chain(emissions, mask, learning=True)[:2]
+
+        return potentials.prepared(unary, parameters, state, given_mask, labels, in_torch, self.training)
 
     def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
         """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""

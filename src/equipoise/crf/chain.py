@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from .. import chain, diagnosis, objectives
-from ..chain.problem import IGNORE
+from ..chain.problem import IGNORE, Problem
+from ..chain.totals import check_reduction
 from ..constraints import Constraints
 from ..masking import Kept
 from ..objectives import RULES, Objective
@@ -18,7 +19,7 @@ from ..scaling import Fixed, Scaling
 from ..scaling.broadcasting import leading
 from . import scanning
 from .potentials import ChainPotentials, Potentials
-from .reduction import check_reduction, reduce
+from .reduction import reduce, reduced
 from .searching import collect, searchable
 
 
@@ -130,12 +131,10 @@ class ChainCRF(ChainPotentials):
         asked = self._objective(objective)
         if (ready := self._by_kernels(unary, mask, labels)) is not None and ready.labels is not None:
             kept = Kept(None, ready.lengths, ready.empty)
-            losses = self.energy.losses(asked, ready.unary, ready.pairwise, ready.labels, ready.lengths)
-            return reduce(kept.blank(losses, 0), None, kept, reduction, asked)
+            return reduced(asked, Problem(*ready[:3]), ready.labels, kept, reduction)
         unary, labels, kept = self._supervised(unary, labels, mask)
         potentials, penalty = self._potentials(unary, kept, learning=True)
         losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, labels, potentials.lengths)
-        losses = kept.blank(losses, 0)
         if self._checks(losses):
             diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, labels, kept)
         return reduce(losses, penalty, kept, reduction, asked)

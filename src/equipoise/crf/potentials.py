@@ -4,6 +4,7 @@ U'_t(j) = a U_t(j) + [t = 1] b start(j) + [t = L] b end(j),    W' = b W,    -inf
 (a, b) = scaling(U, (W, start, end)), where forbidden transitions do not count in the size of the pairwise part
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,7 @@ from ..energies import ChainEnergy, factors, scaled
 from ..masking import Kept, keep
 from ..native.values import TRITON, eager, readable
 from ..scaling import Scaling
+from ..scaling.kernel_state import KernelState
 from ..scaling.method import empty_like
 from ..scaling.norms import checked
 from . import gold
@@ -32,6 +34,43 @@ ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
 def has_kernels(x: Tensor) -> bool:
     """Whether kernels can compute on x: on a GPU, in eager mode."""
     return x.is_cuda and TRITON and eager()
+
+
+class Parameters(NamedTuple):
+    """Those of a `ChainCRF`, and what its constraints allow."""
+
+    pairwise: Tensor  # (M, M)
+    start: Tensor | None  # (M,)
+    end: Tensor | None
+    allowed: Tensor | None  # (M, M), booleans
+    allowed_start: Tensor | None  # (M,)
+    allowed_end: Tensor | None
+
+
+def prepared(
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState,
+    mask: Tensor | None,
+    labels: Tensor | None,
+    in_torch: Callable[[], tuple[Tensor, Tensor]],
+    training: bool,
+) -> "Prepared | None":
+    """Everything that comes before the chain, by kernels; None if they do not support it.
+
+    Without labels for a prediction. `in_torch` computes unary and pairwise scores by torch operators, for second
+    derivatives. The other arguments are those of `prepare.prepare`.
+    """
+    from .gpu import prepare
+
+    if not prepare.fits(unary, state):
+        return None
+    learned = (x for x in (unary, *parameters[:3]) if x is not None)
+    if labels is None or not torch.is_grad_enabled() or not any(x.requires_grad for x in learned):
+        return prepare.prepare(unary, parameters, state, mask, labels)
+    if state.learned and not training:
+        return None  # exact derivatives
+    return prepare.prepare(unary, parameters, state, mask, labels, in_torch)
 
 
 class Potentials(NamedTuple):
@@ -183,23 +222,15 @@ class ChainPotentials(nn.Module):
         self._check_shapes(unary, mask)
         if labels is not None:
             check_labels(unary, labels)
-        from .gpu import prepare
-
-        if not prepare.fits(unary, state):
-            return None
-        parameters = prepare.Parameters(self.pairwise, self.start, self.end, *self._allowed())
-        learned = (x for x in (unary, *parameters[:3]) if x is not None)
-        if labels is None or not torch.is_grad_enabled() or not any(x.requires_grad for x in learned):
-            return prepare.prepare(unary, parameters, state, mask, labels)
-        if state.learned and not self.training:
-            return None  # exact derivatives
 
         def in_torch() -> tuple[Tensor, Tensor]:
+            assert labels is not None
             compact, _, kept = self._supervised(unary, labels, mask)
             found = self._potentials(compact, kept, learning=True)[0]
             return found.unary, found.pairwise
 
-        return prepare.prepare(unary, parameters, state, mask, labels, in_torch)
+        parameters = Parameters(self.pairwise, self.start, self.end, *self._allowed())
+        return prepared(unary, parameters, state, mask, labels, in_torch, self.training)
 
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
         energy, method, row = self.energy, self.scaling, self._row()

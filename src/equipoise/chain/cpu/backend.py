@@ -22,6 +22,7 @@ from ..checks import check_values
 from ..problem import Problem
 from ..reference import Messages
 from ..scoring import WeightedGradient
+from ..totals import Total
 from .library import lanes, library
 
 CPU = torch.device("cpu")  # explicit, since the default device may differ
@@ -56,14 +57,24 @@ def loss_and_gradient(
 
 
 def fused_loss(
-    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+    loss_name: str,
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    labels: Tensor | None,
+    total: Total | None = None,
 ) -> tuple[Tensor, WeightedGradient]:
     """A loss, (*batch,), and a function that returns the gradient of sum_b weight_b loss_b. It can be called once.
 
-    It returns None if the weights differ: then the gradient must be recomputed.
+    It returns None if the weights differ: then the gradient must be recomputed. With `total`, the total of the losses
+    and a function of its weight, a number.
     """
     loss, *gradient = loss_and_gradient(loss_name, unary, pairwise, lengths, labels)
-    return loss, lambda weight: scale(weight, *gradient) if readable(weight) else None
+    if total is None:
+        return loss, lambda weight: scale(weight, *gradient) if readable(weight) else None
+    return total(
+        loss, lengths
+    ), lambda weight: scale(total.gradient(weight, lengths), *gradient) if readable(weight) else None
 
 
 def marginals(

@@ -19,6 +19,7 @@ from ...native.values import eager
 from .. import reference
 from ..reference import Messages
 from ..scoring import WeightedGradient
+from ..totals import Total
 from . import losses, repeat, scan
 from .launch import Launcher, plan
 from .scan import Chunks
@@ -128,10 +129,15 @@ def has_fused_loss(unary: Tensor, pairwise: Tensor) -> bool:
 
 
 def fused_loss(
-    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+    loss_name: str,
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    labels: Tensor | None,
+    total: Total | None = None,
 ) -> tuple[Tensor, WeightedGradient]:
     """`cpu.backend.fused_loss`, for all weights that have values."""
-    return losses.fused_loss(loss_name, unary, pairwise, lengths, labels)
+    return losses.fused_loss(loss_name, unary, pairwise, lengths, labels, total)
 
 
 def _launcher(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Launcher | Wide:

@@ -21,6 +21,7 @@ from . import (
     kernels,
     log_marginals_kernels,
     marginals_kernels,
+    total_kernels,
     transport_kernels,
 )
 
@@ -28,6 +29,7 @@ WARPS = {16: 1, 32: 1, 64: 4}  # by the size of the matrix in the registers of a
 MAX_WARPS = 8  # for larger matrices
 TARGET_WARPS = 528  # warps that keep a GPU busy: four on each of 132 processors
 POSITIONS_PER_PROGRAM = 256  # if positions are independent, at most
+MAX_BLOCK = 256  # losses that are summed at a time
 
 Weight = tuple[Tensor | None, int]
 """The weights of the sequences and their stride; None if all are 1."""
@@ -177,6 +179,14 @@ class Launcher(Chains):
         self.run(gradient_kernels.gradient_kernel, chunks, *arguments)
         return moved, parts
 
+    def total(self, losses: Tensor, empty: Tensor | None, reduction: str, of_means: bool) -> Tensor:
+        """The total of losses (see `totals`), (), and in their place the weight of each."""
+        total = self.allocate((), losses.dtype)
+        block = min(MAX_BLOCK, max(32, 1 << (self.plan.sequences - 1).bit_length()))
+        arguments = losses, self.lengths, empty, total, self.plan.sequences
+        self.launch(total_kernels.total_kernel, 1, max(1, block // 32), arguments, (reduction, of_means, block))
+        return total
+
     def decode(self, known: Tensor | None = None, chunk: int = 0) -> tuple[Tensor, Tensor]:
         """The best labels and their score.
 
@@ -198,8 +208,11 @@ class Launcher(Chains):
             return
         arguments = self.unary, self.pairwise, self.lengths, *arguments, plan.length, plan.inner, plan.matrices
         constants = plan.constants + extra_constants
-        launch = start if self.recording is None else self.recording.start
-        launch(kernel, plan.sequences * programs, warps or plan.warps, arguments, constants)
+        self.launch(kernel, plan.sequences * programs, warps or plan.warps, arguments, constants)
+
+    def launch(self, *arguments: Any) -> None:
+        """`start`, recorded if the call is."""
+        (start if self.recording is None else self.recording.start)(*arguments)
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """(*batch, *shape), uninitialised."""

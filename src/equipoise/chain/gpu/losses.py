@@ -7,6 +7,7 @@ gradients of the matrices.
 
 import functools
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from ...native.triton_replay import Recording
 from ...native.triton_start import prepare
 from ...native.values import has_values, resolved
 from ..scoring import WeightedGradient
+from ..totals import Total
 from . import scan, weigh_kernels
 from .launch import Launcher, int64_labels, plan, weight_and_stride
 from .repeat import repeated
@@ -25,17 +27,24 @@ MANY_ROWS, MANY_ROWS_WARPS = 64, 4
 
 
 def fused_loss(
-    loss_name: str, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
+    loss_name: str,
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    labels: Tensor | None,
+    total: Total | None = None,
 ) -> tuple[Tensor, WeightedGradient]:
-    """A loss, "likelihood" or "cross_entropy", (*batch,), and a function from weights to its gradient.
+    """A loss, "likelihood" or "cross_entropy", (*batch,), or its total, and a function from weights to its gradient.
 
     All edges must share a matrix.
     """
-    call, chunk = CALLS[loss_name], scan.chunk_for_sums
-    value, nodes, edges = repeated(loss_name, call, chunk, unary, pairwise, lengths, int64_labels(labels))
+    inputs = unary, pairwise, lengths, int64_labels(labels), None if total is None else total.empty
+    name = loss_name, None if total is None else total[:2]
+    value, nodes, edges, *shares = repeated(name, partial(_call, *name), scan.chunk_for_sums, *inputs)
     gradient = torch.empty_like(resolved(pairwise), memory_format=torch.contiguous_format)
     programs, warps, numbers, constants = _weigh(unary.shape, pairwise.shape, edges.shape[1])
-    weigh = prepare(weigh_kernels.weigh_kernel, programs, warps, (nodes, edges, gradient, *numbers), constants)
+    arguments = nodes, edges, gradient, shares[0] if shares else None, *numbers
+    weigh = prepare(weigh_kernels.weigh_kernel, programs, warps, arguments, constants)
 
     def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
         if not has_values(weight):
@@ -58,20 +67,33 @@ def _weigh(
     return programs, warps, (p.sequences, parts, p.length, p.inner, p.matrices, blocks), (p.m, rows, COLUMNS)
 
 
-def likelihood(
-    recording: Recording | None, chunk: int, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """log Z, minus the score of labels, and its gradient: (*batch, L, M) and (N, parts, 1, M, M)."""
+def _call(
+    loss_name: str,
+    total: tuple[str, bool] | None,
+    recording: Recording | None,
+    chunk: int,
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    labels: Tensor | None,
+    empty: Tensor | None,
+) -> tuple[Tensor, ...]:
+    """The losses and the gradients of each; or their total, the gradients of each, and the weight of each."""
     launcher = Launcher(unary, pairwise, lengths, recording)
+    losses, *gradients = LOSSES[loss_name](launcher, chunk, labels)
+    if total is None:
+        return losses, *gradients
+    return launcher.total(losses, empty, *total), *gradients, losses
+
+
+def likelihood(launcher: Launcher, chunk: int, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """log Z, minus the score of labels, and its gradient: (*batch, L, M) and (N, parts, 1, M, M)."""
     value, state = Chunks(launcher, chunk).forward(labels)[:2] if chunk else launcher.forward(labels)
     return value, *launcher.marginal_parts((None, 0), state, labels)
 
 
-def cross_entropy(
-    recording: Recording | None, chunk: int, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def cross_entropy(launcher: Launcher, chunk: int, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """-1/length sum_t log p_t(y_t), and its gradient as in `likelihood`."""
-    launcher = Launcher(unary, pairwise, lengths, recording)
     chunks = Chunks(launcher, chunk) if chunk else None
     _, state, *matrices = launcher.forward() if chunks is None else chunks.forward()
     log_p, losses = launcher.log_marginals_and_losses(state, labels)
@@ -81,4 +103,4 @@ def cross_entropy(
     return value, *launcher.gradient_parts(known, masses, losses, value)
 
 
-CALLS = {"likelihood": likelihood, "cross_entropy": cross_entropy}
+LOSSES = {"likelihood": likelihood, "cross_entropy": cross_entropy}

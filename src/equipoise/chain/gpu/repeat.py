@@ -1,6 +1,6 @@
 """Calls in eager mode: the launches of the first call for some shapes are recorded, and then repeated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -16,13 +16,13 @@ replays: dict[Any, Replay] = {}
 
 
 def repeated(
-    name: str,
+    name: Hashable,
     call: Callable[..., Sequence[Tensor]],
     chunk: Callable[[Tensor, Tensor], int],
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
-    *labels: Tensor | None,
+    *others: Tensor | None,
 ) -> Sequence[Tensor]:
     """call(recording, chunk(unary, pairwise), *inputs); after the first call for these shapes, its launches again.
 
@@ -30,11 +30,11 @@ def repeated(
     of them a kernel reads.
     """
     unary, pairwise = resolved(unary), resolved(pairwise)
-    inputs = unary, pairwise, lengths, *labels
+    inputs = unary, pairwise, lengths, *others
     for x in inputs:
         if x is not None and not x.is_contiguous():
             return call(None, chunk(unary, pairwise), *inputs)
-    key = name, unary.shape, pairwise.shape, inputs[-1] is None
+    key = name, unary.shape, pairwise.shape, *[x is None for x in others]
     found = replays.get(key)
     if found is not None:
         return found(*inputs)

@@ -4,17 +4,28 @@
 # mypy: ignore-errors
 # ruff: noqa: N803
 
+import triton
 import triton.language as tl
 
 from .kernels import jit_unspecialized
 
 
+@triton.jit
+def load_weight(weight, stride, shares, n, known):
+    found = tl.load(weight + n * stride, mask=known, other=0.0)
+    if shares is not None:
+        found = found * tl.load(shares + n, mask=known, other=0.0)
+    return found
+
+
 @jit_unspecialized
 def weigh_kernel(
-    weight, stride, nodes, edges, gradient, N, parts, L, inner, count, blocks,
+    weight, stride, nodes, edges, gradient, shares, N, parts, L, inner, count, blocks,
     M: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """sum_n weight_n edges_n over the sequences of each matrix into gradient, (count, M, M), and nodes_n *= weight_n.
+
+    If shares are given, (N,), each weight is multiplied by its share.
 
     edges is (N, parts, M, M): the parts of a sequence are summed as well. The first count * blocks programs compute the
     sums, in a fixed order, for COLUMNS entries each. The other programs multiply ROWS * COLUMNS entries of nodes each.
@@ -30,7 +41,7 @@ def weigh_kernel(
             sequence = row // parts
             n = ((sequence // inner * count + k) * inner + sequence % inner).to(tl.int64)
             known = sequence < N // count
-            weight_n = tl.load(weight + n * stride, mask=known, other=0.0)
+            weight_n = load_weight(weight, stride, shares, n, known)
             entry = (n * parts + row % parts)[:, None] * (M * M) + at[None, :]
             part = tl.load(edges + entry, mask=known[:, None] & there[None, :], other=0.0)
             total += tl.sum(weight_n[:, None] * part, 0).to(tl.float64)
@@ -38,5 +49,5 @@ def weigh_kernel(
     else:
         place = (pid - count * blocks).to(tl.int64) * (ROWS * COLUMNS) + tl.arange(0, ROWS * COLUMNS)
         inside = place < N.to(tl.int64) * L * M
-        own = tl.load(weight + place // (L * M) * stride, mask=inside, other=0.0)
+        own = load_weight(weight, stride, shares, place // (L * M), inside)
         tl.store(nodes + place, own * tl.load(nodes + place, mask=inside, other=0.0), mask=inside)

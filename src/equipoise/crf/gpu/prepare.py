@@ -11,6 +11,7 @@ from ...native.triton_start import start
 from ...native.values import has_values, resolved
 from ...scaling.kernel_state import KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
+from ..potentials import Parameters
 from . import gradient_kernels, kernels
 
 WARPS, BLOCK, TILE = 4, 1024, 2048
@@ -19,17 +20,6 @@ MAX_LABELS, MAX_SCORES = 256, 2**17
 NARROW = torch.float32, torch.bfloat16, torch.float16
 
 InTorch = Callable[[], tuple[Tensor, Tensor]]
-
-
-class Parameters(NamedTuple):
-    """Those of a `ChainCRF`, and what its constraints allow."""
-
-    pairwise: Tensor  # (M, M)
-    start: Tensor | None  # (M,)
-    end: Tensor | None
-    allowed: Tensor | None  # (M, M), booleans
-    allowed_start: Tensor | None  # (M,)
-    allowed_end: Tensor | None
 
 
 class Prepared(NamedTuple):

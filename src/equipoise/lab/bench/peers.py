@@ -41,15 +41,17 @@ class Scores(NamedTuple):
 
 
 def equipoise(s: Scores) -> dict[str, Call]:
+    arguments = s.unary, s.pairwise, s.labels, s.lengths
+
     def marginals() -> Tensor:
         with torch.no_grad():
             return chain.log_marginals(s.unary, s.pairwise, s.lengths)
 
     return {
-        "likelihood": lambda: s.gradient(objectives.likelihood(s.unary, s.pairwise, s.labels, s.lengths).sum()),
+        "likelihood": lambda: s.gradient(objectives.likelihood(*arguments, reduction="sum")),
         "decode": lambda: chain.decode(s.unary.detach(), s.pairwise.detach(), s.lengths)[0],
         "marginals": marginals,
-        "marginal": lambda: s.gradient(objectives.marginal(s.unary, s.pairwise, s.labels, s.lengths).sum()),
+        "marginal": lambda: s.gradient(objectives.marginal(*arguments, reduction="sum")),
     }
 
 

@@ -1,0 +1,45 @@
+"""The total of losses in Triton. `chain.totals` has the formulas."""
+
+# Triton kernels: arguments have no types, constants are in capitals, branches are statements.
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+import triton
+import triton.language as tl
+
+from .kernels import jit_unspecialized
+
+
+@triton.jit
+def load_factors(lengths, empty, place, n, BY_LENGTH: tl.constexpr):
+    """Whether the sequences count, and the factors of their losses."""
+    counts = place < n
+    if empty is not None:
+        counts = counts & (tl.load(empty + place, mask=counts, other=1) == 0)
+    factor = counts.to(tl.float64)
+    if BY_LENGTH:
+        factor = tl.load(lengths + place, mask=counts, other=0).to(tl.float64)
+    return counts, factor
+
+
+@jit_unspecialized
+def total_kernel(
+    losses, lengths, empty, total, n,
+    REDUCTION: tl.constexpr, OF_MEANS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Sum the losses, (n,), into total, and replace each by its weight in the sum. One program."""
+    found, divisor = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
+    for first in range(0, n, BLOCK):
+        place = first + tl.arange(0, BLOCK)
+        counts, factor = load_factors(lengths, empty, place, n, REDUCTION == "token_mean" and OF_MEANS)
+        found += factor * tl.load(losses + place, mask=counts, other=0.0)
+        if REDUCTION == "token_mean":
+            divisor += tl.load(lengths + place, mask=counts, other=0).to(tl.float64)
+        else:
+            divisor += factor
+    d = tl.full((), 1.0, tl.float64) if REDUCTION == "sum" else tl.maximum(tl.sum(divisor, 0), 1.0)
+    tl.store(total, tl.sum(found, 0) / d)
+    for first in range(0, n, BLOCK):
+        place = first + tl.arange(0, BLOCK)
+        _, factor = load_factors(lengths, empty, place, n, REDUCTION == "token_mean" and OF_MEANS)
+        tl.store(losses + place, factor / d, mask=place < n)
