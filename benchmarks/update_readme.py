@@ -20,7 +20,10 @@ QUESTIONS = {
     "marginal": "marginal loss + gradient",
 }
 README_SIZES = ("32,14,26", "256,14,26", "32,64,23 ragged", "8,1024,23", "32,64,128")
-PEERS = ("pytorch-crf", "torch-struct", "TorchCRF", "jax", "jax-highest", "jax-tree", "jax-tree-highest")
+PEERS = (
+    *("equipoise-one-thread", "pytorch-crf", "torch-struct", "TorchCRF"),
+    *("jax", "jax-highest", "jax-tree", "jax-tree-highest"),
+)
 
 
 def table(

@@ -12,6 +12,7 @@ from triton_chains import DEVICE, GPU, check, gpu, make, on_device, repeat, stri
 from equipoise.chain import reference
 from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
+from equipoise.chain.totals import Total
 
 wide, launch = (importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("wide", "launch"))
 start = importlib.import_module("equipoise.native.triton_start")
@@ -160,11 +161,15 @@ def test_repeated_launches_equal_recorded_ones() -> None:
     spaced = torch.stack([u, u], -1)[..., 0]
 
     def results(u: Tensor, w: Tensor, y: Tensor | None) -> list[Tensor]:
-        value, weighted = gpu.fused_loss("likelihood", u, w, p.lengths, y)
-        return [value, *weighted(torch.tensor(2.0, device=DEVICE)), *gpu.decode(u, w, p.lengths)]
+        found = list(gpu.decode(u, w, p.lengths))
+        for total in (None, Total("sum"), Total("mean", empty=torch.tensor(False, device=DEVICE))):
+            value, weighted = gpu.fused_loss("likelihood", u, w, p.lengths, y, total)
+            found += [value, *weighted(torch.tensor(2.0, device=DEVICE))]
+        return found
 
     problems = [(w, w, labels), (u, w, labels), (2 * u, w + 1, labels), (spaced, w.mT, labels), (w, u, None)]
     repeated = [results(*x) for x in problems]
+    assert len(repeat.replays) == 1 + 2 * 3  # with and without labels
     for x, got in zip(problems, repeated, strict=True):
         repeat.replays.clear()
         assert all(map(torch.equal, got, results(*x)))

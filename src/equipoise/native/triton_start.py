@@ -58,9 +58,9 @@ def start(
         found[programs, 1, 1](*arguments, *constants, stream=stream)
 
 
-def find(kernel: Any, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> Any:
-    """The compiled kernel that `start` launches with these arguments; None in Triton's interpreter."""
-    return compiled.get((kernel.fn, arguments[0].get_device(), constants, *map(type, arguments)))
+def find(kernel: Any, device: int, constants: tuple[Any, ...], *types: type) -> Any:
+    """The compiled kernel that `start` launches with arguments of these types; None in Triton's interpreter."""
+    return compiled.get((kernel.fn, device, constants, *types))
 
 
 def prepare(
@@ -68,7 +68,7 @@ def prepare(
 ) -> Callable[[Tensor, int], None]:
     """A function that takes the first two arguments, a tensor and a number, and launches on this device."""
     device = arguments[0].get_device()
-    found = compiled.get((kernel.fn, device, constants, Tensor, int, *map(type, arguments)))
+    found = find(kernel, device, constants, Tensor, int, *map(type, arguments))
     if not DIRECT_LAUNCH or found is None or device != values.current_device():
         return lambda x, n: start(kernel, programs, warps, (x, n, *arguments), constants)
     run, stream = found.run, values.current_stream

@@ -1,6 +1,7 @@
-"""A peer that would need more memory than there is raises an error, before the system kills the process."""
+"""What a peer needs: memory, before the system kills the process, and a GPU."""
 
 import pytest
+import torch
 
 from equipoise.lab.bench import chain, peers
 
@@ -19,3 +20,16 @@ def test_a_gradient_through_a_gradient_needs_more_memory(monkeypatch: pytest.Mon
                 with pytest.raises(MemoryError, match="needs about"):
                     calls[name]()
         calls["decode"]()
+
+
+def test_the_backward_pass_in_one_thread_is_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = chain.scores(chain.Size(2, 3, 4, False), "cpu")
+    assert peers.equipoise_one_thread(scores) == {}
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda x: True))
+    seen = []
+    monkeypatch.setattr(peers, "equipoise", lambda s: {q: lambda: seen.append(enabled()) for q in peers.QUESTIONS})
+    enabled = torch.autograd.is_multithreading_enabled
+    calls = peers.equipoise_one_thread(scores)
+    assert set(calls) == {"likelihood", "marginal"}
+    calls["marginal"]()
+    assert (seen, enabled()) == ([False], True)

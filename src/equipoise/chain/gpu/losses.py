@@ -5,20 +5,17 @@ pass computes the gradient of each sequence with weight 1. The backward pass mul
 gradients of the matrices.
 """
 
-import functools
 import math
 from functools import partial
 
-import torch
 from torch import Tensor
 
-from ...native.triton_replay import Recording
-from ...native.triton_start import prepare
-from ...native.values import has_values, resolved
+from ...native.triton_replay import Later, Recording
+from ...native.values import has_values
 from ..scoring import WeightedGradient
 from ..totals import Total
 from . import scan, weigh_kernels
-from .launch import Launcher, int64_labels, plan, weight_and_stride
+from .launch import Launcher, int64_labels, weight_and_stride
 from .repeat import repeated
 from .scan import Chunks
 
@@ -40,11 +37,7 @@ def fused_loss(
     """
     inputs = unary, pairwise, lengths, int64_labels(labels), None if total is None else total.empty
     name = loss_name, None if total is None else total[:2]
-    value, nodes, edges, *shares = repeated(name, partial(_call, *name), scan.chunk_for_sums, *inputs)
-    gradient = torch.empty_like(resolved(pairwise), memory_format=torch.contiguous_format)
-    programs, warps, numbers, constants = _weigh(unary.shape, pairwise.shape, edges.shape[1])
-    arguments = nodes, edges, gradient, shares[0] if shares else None, *numbers
-    weigh = prepare(weigh_kernels.weigh_kernel, programs, warps, arguments, constants)
+    value, nodes, gradient, weigh = repeated(name, partial(_call, *name), scan.chunk_for_sums, *inputs)
 
     def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
         if not has_values(weight):
@@ -53,18 +46,6 @@ def fused_loss(
         return nodes, gradient
 
     return value, weighted
-
-
-@functools.lru_cache(maxsize=1024)
-def _weigh(
-    unary: torch.Size, pairwise: torch.Size, parts: int
-) -> tuple[int, int, tuple[int, ...], tuple[int, int, int]]:
-    """Programs, warps, numbers and constants of `weigh_kernel`."""
-    p = plan(unary, pairwise)
-    many = p.sequences * parts > MANY_ROWS * p.matrices
-    blocks, rows, warps = math.ceil(p.m * p.m / COLUMNS), ROWS[many], MANY_ROWS_WARPS if many else 1
-    programs = p.matrices * blocks + math.ceil(p.sequences * p.length * p.m / (rows * COLUMNS))
-    return programs, warps, (p.sequences, parts, p.length, p.inner, p.matrices, blocks), (p.m, rows, COLUMNS)
 
 
 def _call(
@@ -77,13 +58,25 @@ def _call(
     lengths: Tensor,
     labels: Tensor | None,
     empty: Tensor | None,
-) -> tuple[Tensor, ...]:
-    """The losses and the gradients of each; or their total, the gradients of each, and the weight of each."""
+) -> tuple[Tensor, Tensor, Tensor, Later]:
+    """The losses or their total, memory for the gradients of unary and pairwise, and the launch that completes them."""
     launcher = Launcher(unary, pairwise, lengths, recording)
-    losses, *gradients = LOSSES[loss_name](launcher, chunk, labels)
+    losses, nodes, edges = LOSSES[loss_name](launcher, chunk, labels)
+    gradient = launcher.allocate(pairwise.shape, pairwise.dtype)
     if total is None:
-        return losses, *gradients
-    return launcher.total(losses, empty, *total), *gradients, losses
+        return losses, nodes, gradient, _weigh(launcher, nodes, edges, gradient, None)
+    value = launcher.total(losses, empty, *total)
+    return value, nodes, gradient, _weigh(launcher, nodes, edges, gradient, losses)
+
+
+def _weigh(launcher: Launcher, nodes: Tensor, edges: Tensor, gradient: Tensor, shares: Tensor | None) -> Later:
+    p, parts = launcher.plan, edges.shape[1]
+    many = p.sequences * parts > MANY_ROWS * p.matrices
+    blocks, rows, warps = math.ceil(p.m * p.m / COLUMNS), ROWS[many], MANY_ROWS_WARPS if many else 1
+    programs = p.matrices * blocks + math.ceil(p.sequences * p.length * p.m / (rows * COLUMNS))
+    numbers = p.sequences, parts, p.length, p.inner, p.matrices, blocks
+    arguments = nodes, edges, gradient, shares, *numbers
+    return launcher.prepare(weigh_kernels.weigh_kernel, programs, warps, arguments, (p.m, rows, COLUMNS))
 
 
 def likelihood(launcher: Launcher, chunk: int, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,13 +17,13 @@ replays: dict[Any, Replay] = {}
 
 def repeated(
     name: Hashable,
-    call: Callable[..., Sequence[Tensor]],
+    call: Callable[..., Sequence[Any]],
     chunk: Callable[[Tensor, Tensor], int],
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
     *others: Tensor | None,
-) -> Sequence[Tensor]:
+) -> Sequence[Any]:
     """call(recording, chunk(unary, pairwise), *inputs); after the first call for these shapes, its launches again.
 
     What is not recorded: inputs with gaps in memory, and an input given twice, since a recording could not tell which
@@ -38,14 +38,15 @@ def repeated(
     found = replays.get(key)
     if found is not None:
         return found(*inputs)
-    exist = plan(unary.shape, pairwise.shape).indexable and all(x is None or x.numel() for x in inputs)
-    if not exist or len({id(x) for x in inputs}) < len(inputs):
+    tensors = [x for x in inputs if x is not None]
+    exist = plan(unary.shape, pairwise.shape).indexable and all(x.numel() for x in tensors)
+    if not exist or len({id(x) for x in tensors}) < len(tensors):
         return call(None, chunk(unary, pairwise), *inputs)
     recording = Recording(*inputs)
     outputs = call(recording, chunk(unary, pairwise), *inputs)
     if len(replays) >= MAX_REPLAYS:
         replays.clear()
-    replays[key] = recording.replay(*outputs)
+    replays[key] = recording.replay(outputs)
     return outputs
 
 

@@ -55,6 +55,20 @@ def equipoise(s: Scores) -> dict[str, Call]:
     }
 
 
+def equipoise_one_thread(s: Scores) -> dict[str, Call]:
+    """The losses on a GPU, with the backward pass in the calling thread instead of autograd's own."""
+
+    def in_one_thread(call: Call) -> Call:
+        def run() -> Any:
+            with torch.autograd.set_multithreading_enabled(False):
+                return call()
+
+        return run
+
+    losses = ("likelihood", "marginal") if s.unary.is_cuda else ()
+    return {question: in_one_thread(call) for question, call in equipoise(s).items() if question in losses}
+
+
 def pytorch_crf(s: Scores) -> dict[str, Call]:
     import torchcrf
 
@@ -181,6 +195,7 @@ def jax(name: str) -> Callable[[Scores], dict[str, Call]]:
 
 PEERS: dict[str, tuple[str, Callable[[Scores], dict[str, Call]]]] = {
     "equipoise": ("torch", equipoise),
+    "equipoise-one-thread": ("torch", equipoise_one_thread),
     "pytorch-crf": ("torchcrf", pytorch_crf),
     "torch-struct": ("torch_struct", torch_struct),
     "TorchCRF": ("TorchCRF", torchcrf_package),
