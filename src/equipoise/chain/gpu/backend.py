@@ -18,10 +18,9 @@ from torch import Tensor
 from ...native.values import eager
 from .. import reference
 from ..reference import Messages
-from ..scoring import WeightedGradient
-from ..totals import Total
-from . import losses, repeat, scan
+from . import repeat, scan
 from .launch import Launcher, plan
+from .losses import fused_loss as fused_loss
 from .scan import Chunks
 from .wide import MAX_LABELS, Wide, wide
 
@@ -126,18 +125,6 @@ def has_fused_loss(unary: Tensor, pairwise: Tensor) -> bool:
     """Whether `fused_loss` supports these chains: edges share a matrix, at most 128 labels."""
     p = plan(unary.shape, pairwise.shape)
     return p.indexable and not p.per_edge and p.sequences > 0 and not wide(unary)
-
-
-def fused_loss(
-    loss_name: str,
-    unary: Tensor,
-    pairwise: Tensor,
-    lengths: Tensor,
-    labels: Tensor | None,
-    total: Total | None = None,
-) -> tuple[Tensor, WeightedGradient]:
-    """`cpu.backend.fused_loss`, for all weights that have values."""
-    return losses.fused_loss(loss_name, unary, pairwise, lengths, labels, total)
 
 
 def _launcher(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Launcher | Wide:

@@ -31,10 +31,7 @@ def fused_loss(
     labels: Tensor | None,
     total: Total | None = None,
 ) -> tuple[Tensor, WeightedGradient]:
-    """A loss, "likelihood" or "cross_entropy", (*batch,), or its total, and a function from weights to its gradient.
-
-    All edges must share a matrix.
-    """
+    """`cpu.backend.fused_loss`, for all weights that have values. All edges must share a matrix."""
     inputs = unary, pairwise, lengths, int64_labels(labels), None if total is None else total.empty
     name = loss_name, None if total is None else total[:2]
     value, nodes, gradient, weigh = repeated(name, partial(_call, *name), scan.chunk_for_sums, *inputs)
