@@ -196,7 +196,8 @@ class FusedLoss(Function):
         gradient = None if function is None or torch.is_grad_enabled() else function(weight)
         if gradient is None:
             recompute = FusedLoss.likelihood if ctx.loss_name == "likelihood" else FusedLoss.cross_entropy
-            weight = weight if ctx.total is None else ctx.total.gradient(weight, ctx.saved_tensors[2])
+            lengths = ctx.saved_tensors[2]
+            weight = weight if ctx.total is None else ctx.total.gradient(weight, lengths).expand(lengths.shape)
             gradient = recompute(weight, *ctx.saved_tensors, backend=ctx.backend)
         return *gradient, None, None, None, None, None
 

@@ -38,10 +38,12 @@ class Total(NamedTuple):
         return total if self.reduction == "sum" else total / self._divisor(lengths)
 
     def gradient(self, weight: Tensor, lengths: Tensor) -> Tensor:
-        """The gradient of weight * total, (*batch,), with respect to the losses."""
+        """The gradient of weight * total with respect to the losses: (*batch,), or () if it is the same for all."""
         if self.reduction != "sum":
             weight = weight / self._divisor(lengths)
-        return self._blank(weight * lengths if self.by_length else weight.expand(lengths.shape))
+        if self.by_length:
+            weight = weight * lengths
+        return weight if self.empty is None else self._blank(weight.expand(lengths.shape))
 
     @property
     def by_length(self) -> bool:

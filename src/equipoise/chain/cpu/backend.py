@@ -70,11 +70,13 @@ def fused_loss(
     and a function of its weight, a number.
     """
     loss, *gradient = loss_and_gradient(loss_name, unary, pairwise, lengths, labels)
-    if total is None:
-        return loss, lambda weight: scale(weight, *gradient) if readable(weight) else None
-    return total(
-        loss, lengths
-    ), lambda weight: scale(total.gradient(weight, lengths), *gradient) if readable(weight) else None
+
+    def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+        if not readable(weight):
+            return None
+        return scale(weight if total is None else total.gradient(weight, lengths), *gradient)
+
+    return loss if total is None else total(loss, lengths), weighted
 
 
 def marginals(
@@ -96,7 +98,7 @@ def cross_entropy_gradient(
 
 
 def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Multiply both by the weight, (*batch,), in place, if all weights are equal; else return None."""
+    """Multiply both by the weight, (*batch,) or (), in place, if all weights are equal; else return None."""
     expanded = not any(weight.stride())  # as autograd expands the weight of a sum
     weight = resolved(weight) if expanded else resolved(weight).contiguous()
     count = min(1, weight.numel()) if expanded else weight.numel()
