@@ -151,7 +151,7 @@ def fused_loss(b: Backend, case: Case) -> None:
 
 
 def fused_total(b: Backend, case: Case) -> None:
-    """The total of losses, and its gradient; in C only of totals in which all losses have the same weight."""
+    """The total of losses, and its gradient."""
     p, exact, labels = case.on(b), case.exact(), case.labels()
     losses, known = reference.cross_entropy(*exact, labels)
     empty = case.weight() > 0
@@ -167,10 +167,6 @@ def fused_total(b: Backend, case: Case) -> None:
             value, weighted = b.module.fused_loss("cross_entropy", *p, labels.to(b.device), total)
             close(value, torch.where(counts > 0, weight * losses, 0).sum(), case.tolerance(b) * max(1, losses.numel()))
             got = weighted(torch.tensor(-0.5, dtype=p.unary.dtype, device=b.device))
-            if got is None:
-                assert b.name == "cpu"
-                assert len(set(weight.flatten().tolist())) > 1
-                continue
             gradient = reference.cross_entropy_gradient(-0.5 * weight, *exact, labels, known)
             for x, z in zip(got, gradient, strict=True):
                 close(x, z, case.tolerance(b) * (40 + exact.unary.numel()))

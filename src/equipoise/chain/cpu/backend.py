@@ -30,6 +30,7 @@ MAX_CHUNKS = 32  # maximum number of chunks per matrix: each chunk has its own s
 MIN_CHUNK_POSITIONS = 128  # minimum chunk size, so that preparing its matrix does not dominate
 MIN_THREADED_WORK = 3_000_000  # multiplications, about 0.3 ms; for fewer, waking a thread gains too little
 PASSES = {"forward": 1, "decode": 1}  # passes over the matrices per position; at least 2 for all others
+SCALAR = torch.empty((), device=CPU)
 NO_MESSAGES = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # losses save none for their gradients
 
 
@@ -46,13 +47,17 @@ def loss_and_gradient(
     lengths: Tensor,
     labels: Tensor | None,
     weight: Tensor | None = None,
+    total: Total | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A loss, (*batch,), and the gradient, as (unary, pairwise), of sum_b weight_b loss_b; no weight means 1.
 
-    loss_name is "likelihood", the value of `forward`, or "cross_entropy".
+    With `total`, the total of the losses, (), and its gradient. loss_name is "likelihood", the value of `forward`, or
+    "cross_entropy".
     """
-    value, nodes, gradient = _empty(lengths, unary), _empty_like(unary), _empty_like(pairwise)
-    _run(loss_name, unary, pairwise, lengths, labels, weight=weight, value=value, nodes=nodes, gradient=gradient)
+    value = _empty(lengths if total is None else SCALAR, unary)
+    nodes, gradient = _empty_like(unary), _empty_like(pairwise)
+    written = {"value": value, "nodes": nodes, "gradient": gradient}
+    _run(loss_name, unary, pairwise, lengths, labels, total, weight=weight, **written)
     return value, nodes, gradient
 
 
@@ -69,14 +74,8 @@ def fused_loss(
     It returns None if the weights differ: then the gradient must be recomputed. With `total`, the total of the losses
     and a function of its weight, a number.
     """
-    loss, *gradient = loss_and_gradient(loss_name, unary, pairwise, lengths, labels)
-
-    def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-        if not readable(weight):
-            return None
-        return scale(weight if total is None else total.gradient(weight, lengths), *gradient)
-
-    return loss if total is None else total(loss, lengths), weighted
+    value, *gradient = loss_and_gradient(loss_name, unary, pairwise, lengths, labels, total=total)
+    return value, lambda weight: scale(weight, *gradient) if readable(weight) else None
 
 
 def marginals(
@@ -163,7 +162,8 @@ def _empty_like(x: Tensor) -> Tensor:
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
-PACK = struct.Struct("26q").pack  # `Batch` of chain.c: 8 integers, 18 addresses
+PACK = struct.Struct("30q").pack  # `Batch` of routines.h: 10 integers, 20 addresses
+REDUCTIONS = {"sum": 0, "mean": 1, "token_mean": 2}
 
 
 def _run(
@@ -172,31 +172,34 @@ def _run(
     pairwise: Tensor,
     lengths: Tensor,
     gold: Tensor | None = None,
+    total: Total | None = None,
     *,
     weight_owner: Tensor | None = None,
     weight: Tensor | None = None,
     node_weights: Tensor | None = None,
     edge_weights: Tensor | None = None,
-    value: Tensor | None = None,
     log_p: Tensor | None = None,
     alpha: Tensor | None = None,
     beta: Tensor | None = None,
+    value: Tensor | None = None,
     nodes: Tensor | None = None,
     gradient: Tensor | None = None,
     expected: Tensor | None = None,
     path: Tensor | None = None,
 ) -> None:
+    """Call a function of chain.c. value is (*batch,), or () with `total`."""
     shape = layout(unary.shape, pairwise.shape, unary.dtype)
     labels = gold if gold is None or gold.dtype == torch.int64 else gold.to(torch.int64)
-    fields = (
-        *(weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights),
-        *(value, log_p, alpha, beta, nodes, gradient, expected, path),
-    )
-    arrays = [x if x is None else resolved(x).contiguous() for x in fields]  # also keeps copies alive during the call
+    reduction, empty = ((0, 0), None) if total is None else ((REDUCTIONS[total.reduction], total.of_means), total.empty)
+    read = weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights, empty, log_p, alpha, beta
+    arrays = [x if x is None else resolved(x).contiguous() for x in read]  # also keeps copies alive during the call
+    arrays += (value, None) if total is None else (None, value)
+    arrays += nodes, gradient, expected, path
     packed = PACK(
         *shape.integers,
         torch.get_num_threads() if shape.work * PASSES.get(name, 2) >= MIN_THREADED_WORK else 1,
         0 if edge_weights is None else edge_weights.shape[-3],
+        *reduction,
         shape.order.data_ptr(),
         shape.starts.data_ptr(),
         *[0 if x is None else x.data_ptr() for x in arrays],

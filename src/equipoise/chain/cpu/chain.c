@@ -108,12 +108,11 @@ static int run_chunks(
 /* Memory of a thread that is kept between calls, since touching fresh pages takes longer than a short chain. Each
    thread has its own, and no result lies in it. */
 #define KEPT_BYTES (16 << 20)
-static pthread_key_t kept_keys[2];
+enum { BUFFERS, SUMS, LOSSES, USES }; /* the uses of kept memory, and their number */
+static pthread_key_t kept_keys[USES];
 static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
 
-static void create_kept_keys(void) { EACH(use, 2) pthread_key_create(&kept_keys[use], free); }
-
-enum { BUFFERS, SUMS }; /* the uses of kept memory */
+static void create_kept_keys(void) { EACH(use, USES) pthread_key_create(&kept_keys[use], free); }
 
 static REAL *take_memory(int use, int64_t bytes) {
     if (bytes > KEPT_BYTES) return malloc(bytes);
@@ -213,10 +212,33 @@ static int run_batch(const Batch *q, const Routine *routine) {
     return failed;
 }
 
+enum { SUM, MEAN, TOKEN_MEAN }; /* as in totals.py, which has the formulas */
+
+static bool counts(const Batch *q, int64_t b) { return !q->empty || !q->empty[b]; }
+
+/* Losses and gradients of the total of a batch: the weight of a sequence is the derivative of the total. */
+static int run_total(const Batch *q, const Routine *routine) {
+    int64_t sequences = q->chunks ? q->starts[q->chunks] : 0, bytes = 2 * sequences * sizeof(REAL);
+    bool by_length = q->reduction == TOKEN_MEAN && q->of_means;
+    double number = 0, positions = 0, sum = 0;
+    REAL *losses = take_memory(LOSSES, bytes), *weights = losses + sequences;
+    if (!losses) return NO_MEMORY;
+    EACH(b, sequences) if (counts(q, b)) number++, positions += q->lengths[b];
+    double divisor = q->reduction == SUM ? 1 : fmax(q->reduction == MEAN ? number : positions, 1);
+    EACH(b, sequences) weights[b] = counts(q, b) ? (by_length ? q->lengths[b] : 1) / divisor : 0;
+    Batch each = *q;
+    each.value = losses, each.weight = weights;
+    int failed = run_batch(&each, routine);
+    EACH(b, sequences) if (counts(q, b)) sum += by_length ? (double)losses[b] * q->lengths[b] : losses[b];
+    *q->total = sum / divisor;
+    return_memory(losses, bytes);
+    return failed;
+}
+
 #define RUN(name, ...) \
     int name(const Batch *q) { \
         static const Routine routine = {__VA_ARGS__}; \
-        return run_batch(q, &routine); \
+        return q->total ? run_total(q, &routine) : run_batch(q, &routine); \
     }
 RUN(forward, load_potentials, load_exp_domain, FORWARD, forward_one, false, 2)
 RUN(likelihood, load_potentials, load_exp_domain, BOTH, likelihood_one, false, 6)

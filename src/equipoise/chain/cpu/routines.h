@@ -5,10 +5,12 @@
 /* Packed by backend.py. Chunk k has the sequences order[starts[k]] .. order[starts[k+1] - 1]; their matrices are
    pairwise[k / pieces]. No routine uses or fills all of the arrays. */
 typedef struct {
-    int64_t length, labels, width, edges, pieces, chunks, threads, weight_edges;
+    int64_t length, labels, width, edges, pieces, chunks, threads, weight_edges, reduction, of_means;
     const int64_t *order, *starts, *weight_owner, *lengths, *gold; /* gold: labels to score, or NULL */
     const REAL *unary, *pairwise, *weight, *node_weights, *edge_weights; /* weight NULL means 1 */
-    REAL *value, *log_p, *alpha, *beta, *nodes, *gradient, *expected; /* value is (B,); alpha and beta may be NULL */
+    const uint8_t *empty; /* sequences that do not count in the total, or NULL */
+    REAL *log_p, *alpha, *beta; /* alpha and beta may be NULL; `transport` reads all three */
+    REAL *value, *total, *nodes, *gradient, *expected; /* value is (B,); with a total, value and weight are not given */
     int64_t *path;
 } Batch;
 
