@@ -15,26 +15,39 @@ from torch import Tensor
 
 from equipoise import ChainCRF, constraints
 from equipoise.compat import torchcrf
-from equipoise.crf import potentials
+from equipoise.crf import prepare
+from equipoise.crf.prepare import Kernels
 from equipoise.scaling import Fixed, Learned, Scaling
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LABELS = ("O", "B-X", "I-X")
 
 
-@pytest.fixture(autouse=True)
-def _kernels() -> Iterator[None]:
-    with patch.dict(os.environ, {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}):
-        pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
-        importlib.import_module("equipoise.crf.gpu.prepare")
-        yield
+def triton() -> Kernels:
+    pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
+    return importlib.import_module("equipoise.crf.gpu.prepare")
 
 
-@pytest.fixture(params=["kernels", pytest.param("kernels on a GPU", marks=pytest.mark.gpu)])
-def _where(request: pytest.FixtureRequest) -> None:
-    """The same tests in the interpreter, and on a GPU where `-m gpu` asks for them."""
+@pytest.fixture(params=["C", "Triton", pytest.param("Triton on a GPU", marks=pytest.mark.gpu)])
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    """The same tests in C, in Triton's interpreter, and on a GPU where `-m gpu` asks for them."""
     if "GPU" in request.param and DEVICE == "cpu":
         pytest.skip("no GPU")
+    with patch.dict(os.environ, {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}):
+        if request.param != "C":
+            yield triton()
+            return
+        if DEVICE == "cuda":
+            pytest.skip("tensors are on the GPU")
+        compiled = importlib.import_module("equipoise.crf.cpu.prepare")
+        if compiled.library(torch.float32) is None:
+            pytest.skip("there is no C compiler")
+        yield compiled
+
+
+def using(kernels: Kernels | None) -> Any:
+    """Use these kernels, or the torch code."""
+    return patch.object(prepare, "kernels_for", lambda x: kernels)
 
 
 def layer(
@@ -61,7 +74,7 @@ def labels_and_mask(empty: bool) -> tuple[Tensor, Tensor]:
 def train(
     crf: ChainCRF,
     batches: list[Tensor],
-    use: bool,
+    used: Kernels | None,
     empty: bool = False,
     weight: float = 1.0,
     reduction: str = "mean",
@@ -71,7 +84,7 @@ def train(
     found: dict[str, Any] = {}
     for step, unary in enumerate(batches):
         u = unary.to(DEVICE, copy=True).requires_grad_()
-        with patch.object(potentials, "has_kernels", lambda x: use):
+        with using(used):
             loss = crf.loss(u, labels, mask, reduction=reduction)
             (weight * loss).sum().backward()
         found[f"loss {step}"], found[f"unary {step}"] = loss.detach(), u.grad
@@ -80,7 +93,7 @@ def train(
             if parameter.grad.isfinite().all():
                 parameter.data -= 0.01 * parameter.grad
             parameter.grad = None
-    with torch.no_grad(), patch.object(potentials, "has_kernels", lambda x: use):
+    with torch.no_grad(), using(used):
         crf.eval()
         found["labels"] = crf.decode(batches[0].to(DEVICE), mask)
         found["without a mask"] = crf.decode(batches[0].to(DEVICE))
@@ -113,71 +126,64 @@ BATCHES: dict[str, list[Tensor]] = {
 }
 
 
-@pytest.mark.usefixtures("_where")
 @pytest.mark.parametrize("name", BATCHES)
-def test_the_kernels_equal_the_torch_code(name: str) -> None:
-    got, want = (train(layer(), BATCHES[name], use) for use in (True, False))
+def test_the_kernels_equal_the_torch_code(kernels: Kernels, name: str) -> None:
+    got, want = (train(layer(), BATCHES[name], used) for used in (kernels, None))
     assert_same(got, want)
     assert got["scaling.steps"] > 0
 
 
-@pytest.mark.usefixtures("_where")
 @pytest.mark.parametrize("options", [{"constrained": True}, {"boundaries": False}])
-def test_constraints_and_boundaries(options: dict[str, bool]) -> None:
-    got, want = (train(layer(**options), BATCHES["usual"], use) for use in (True, False))
+def test_constraints_and_boundaries(kernels: Kernels, options: dict[str, bool]) -> None:
+    got, want = (train(layer(**options), BATCHES["usual"], used) for used in (kernels, None))
     assert_same(got, want)
 
 
-@pytest.mark.usefixtures("_where")
-def test_empty_sequences_do_not_count() -> None:
-    got, want = (train(layer(), BATCHES["usual"], use, empty=True) for use in (True, False))
+def test_empty_sequences_do_not_count(kernels: Kernels) -> None:
+    got, want = (train(layer(), BATCHES["usual"], used, empty=True) for used in (kernels, None))
     assert_same(got, want)
     assert float(got["scaling.examples"]) == 3 * 2
 
 
-@pytest.mark.usefixtures("_where")
 @pytest.mark.parametrize("reduction", ["sum", "none", "token_mean"])
 @pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin"])
-def test_reductions(objective: str, reduction: str) -> None:
+def test_reductions(kernels: Kernels, objective: str, reduction: str) -> None:
     options = {"empty": True, "reduction": reduction}
-    got, want = (train(layer(objective=objective), BATCHES["usual"], use, **options) for use in (True, False))
+    got, want = (train(layer(objective=objective), BATCHES["usual"], used, **options) for used in (kernels, None))
     assert_same(got, want)
 
 
-@pytest.mark.usefixtures("_where")
-def test_pairwise_scores_of_0_learn() -> None:
+def test_pairwise_scores_of_0_learn(kernels: Kernels) -> None:
     found = []
-    for use in (True, False):
+    for used in (kernels, None):
         crf = layer(boundaries=False)
         torch.nn.init.zeros_(crf.pairwise)
-        found.append(train(crf, BATCHES["usual"], use))
+        found.append(train(crf, BATCHES["usual"], used))
     assert_same(*found)
     assert float(found[0]["pairwise 0"].abs().max()) > 0
 
 
-@pytest.mark.usefixtures("_where")
-def test_a_gradient_that_overflows_moves_no_scale() -> None:
-    got, want = (train(layer(), BATCHES["usual"][:1], use, weight=1e30) for use in (True, False))
+def test_a_gradient_that_overflows_moves_no_scale(kernels: Kernels) -> None:
+    got, want = (train(layer(), BATCHES["usual"][:1], used, weight=1e30) for used in (kernels, None))
     assert_same(got, want)
     assert float(got["scaling.steps"]) == 0
     assert float(got["scaling.examples"]) == 4
 
 
-@pytest.mark.usefixtures("_where")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_scores_in_half_precision(dtype: torch.dtype) -> None:
+def test_scores_in_half_precision(kernels: Kernels, dtype: torch.dtype) -> None:
+    """C does not support them: the torch code computes them in float32."""
     half = [batch.to(dtype) for batch in BATCHES["usual"]]
-    got, want = (train(layer(), half, use) for use in (True, False))
+    got, want = (train(layer(), half, used) for used in (kernels, None))
     assert got["unary 0"].dtype == dtype
     assert_same(got, want, tolerance=2e-2)
 
 
-@pytest.mark.usefixtures("_where")
-def test_only_one_part_may_require_a_gradient() -> None:
+def test_only_one_part_may_require_a_gradient(kernels: Kernels) -> None:
     found = []
-    for use in (True, False):
+    for used in (kernels, None):
         crf, (labels, mask) = layer(), labels_and_mask(False)
-        with patch.object(potentials, "has_kernels", lambda x, use=use: use):
+        with using(used):
             crf.loss(scores(0).to(DEVICE), labels, mask).backward()
             gradient = crf.pairwise.grad
             crf.requires_grad_(False)
@@ -187,49 +193,46 @@ def test_only_one_part_may_require_a_gradient() -> None:
     assert_same(*found)
 
 
-@pytest.mark.usefixtures("_where")
-def test_a_second_derivative_is_that_of_the_torch_code() -> None:
+def test_a_second_derivative_is_that_of_the_torch_code(kernels: Kernels) -> None:
     found = []
-    for use in (True, False):
+    for used in (kernels, None):
         crf, (labels, mask) = layer(), labels_and_mask(False)
         u = scores(0).to(DEVICE).requires_grad_()
-        with patch.object(potentials, "has_kernels", lambda x, use=use: use):
+        with using(used):
             (first,) = torch.autograd.grad(crf.loss(u, labels, mask), u, create_graph=True)
             first.square().sum().backward()
         found.append({"unary": u.grad, "pairwise": crf.pairwise.grad})
     assert_same(*found)
 
 
-def test_a_tensor_that_was_saved_before_the_state_moved_is_noticed() -> None:
+def test_a_tensor_that_was_saved_before_the_state_moved_is_noticed(kernels: Kernels) -> None:
     crf, (labels, mask) = layer(), labels_and_mask(False)
     x = torch.ones(2, device=DEVICE, requires_grad=True)
     saved = (crf.scaling.log_scales * x).sum()
-    with patch.object(potentials, "has_kernels", lambda x: True):
+    with using(kernels):
         crf.loss(scores(0).to(DEVICE).requires_grad_(), labels, mask).backward()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         saved.backward()
 
 
-@pytest.mark.usefixtures("_where")
 @pytest.mark.parametrize("objective", ["likelihood", "marginal"])
-def test_without_scaling(objective: str) -> None:
+def test_without_scaling(kernels: Kernels, objective: str) -> None:
     options: dict[str, Any] = {"method": Fixed, "objective": objective, "constrained": True}
-    got, want = (train(layer(**options), BATCHES["usual"], use, empty=True) for use in (True, False))
+    got, want = (train(layer(**options), BATCHES["usual"], used, empty=True) for used in (kernels, None))
     assert_same(got, want)
 
 
-@pytest.mark.usefixtures("_where")
-def test_several_tiles_and_dimensions_of_a_batch() -> None:
+def test_several_tiles_and_dimensions_of_a_batch(kernels: Kernels) -> None:
     """40 labels are not a power of two, and 70 positions need several tiles; labels alone say which positions count."""
     fixed = torch.Generator().manual_seed(1)
     unary = torch.randn(2, 1, 70, 40, generator=fixed)
     labels = torch.randint(40, (2, 1, 70), generator=fixed)
     labels[0, 0, 5:20], labels[1, 0, 66:] = -100, -100
     found = []
-    for use in (True, False):
+    for used in (kernels, None):
         crf = ChainCRF(40, Learned(), boundaries=True, generator=torch.Generator().manual_seed(0)).to(DEVICE)
         u = unary.to(DEVICE, copy=True).requires_grad_()
-        with patch.object(potentials, "has_kernels", lambda x, use=use: use):
+        with using(used):
             loss = crf.loss(u, labels.to(DEVICE))
             loss.backward()
             decoded = crf.eval().decode(u, labels.to(DEVICE) != -100)
@@ -240,43 +243,41 @@ def test_several_tiles_and_dimensions_of_a_batch() -> None:
     assert_same(*found, tolerance=1e-5)
 
 
-@pytest.mark.usefixtures("_where")
 @pytest.mark.parametrize("balanced", [False, True])
-def test_tags_of_the_drop_in_layer(balanced: bool) -> None:
+def test_tags_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
     torch.manual_seed(0)
     crf = torchcrf.CRF(3, balanced=balanced).to(DEVICE)
     for parameter in crf.parameters():
         parameter.data.normal_()
     emissions, mask = scores(0).to(DEVICE).transpose(0, 1), labels_and_mask(False)[1].T
     found = []
-    for use in (True, False):
-        with patch.object(potentials, "has_kernels", lambda x, use=use: use):
+    for used in (kernels, None):
+        with using(used):
             found.append([crf.decode(emissions, mask), crf.decode(emissions)])
     assert found[0] == found[1]
     assert [len(tags) for tags in found[0][0]] == mask.sum(0).tolist()
 
 
-@pytest.mark.usefixtures("_where")
 @pytest.mark.parametrize("balanced", [False, True])
-def test_losses_of_the_drop_in_layer(balanced: bool) -> None:
+def test_losses_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
     """Tags are not read where the mask is off; where it is on, -100 is an invalid tag, also for the kernels."""
     found = []
     tags, mask = (x.T for x in labels_and_mask(False))
     tags = tags.clamp(min=0).masked_fill(~mask, -100)
-    for use in (True, False):
+    for used in (kernels, None):
         torch.manual_seed(0)
         crf = torchcrf.CRF(3, balanced=balanced).to(DEVICE)
         results = {}
         for step, reduction in enumerate(["sum", "mean", "token_mean", "none"]):
             emissions = scores(step).to(DEVICE).transpose(0, 1).contiguous().requires_grad_()
-            with patch.object(potentials, "has_kernels", lambda x, use=use: use):
+            with using(used):
                 log_p = crf(emissions, tags, mask, reduction=reduction)
                 log_p.sum().backward()
                 with torch.no_grad():
                     results[f"again {step}"] = crf(emissions, tags, mask, reduction=reduction)
             results[f"loss {step}"], results[f"emissions {step}"] = log_p.detach(), emissions.grad
         results |= {name: parameter.grad for name, parameter in crf.named_parameters()} | dict(crf.named_buffers())
-        with patch.object(potentials, "has_kernels", lambda x, use=use: use), torch.no_grad():
+        with using(used), torch.no_grad():
             crf.eval()
             wrong = tags.masked_fill(torch.arange(5, device=DEVICE)[:, None] == 0, -100)
             if DEVICE == "cuda":
@@ -286,14 +287,12 @@ def test_losses_of_the_drop_in_layer(balanced: bool) -> None:
     assert_same(*found)
 
 
-def test_where_kernels_are_used() -> None:
+def test_where_kernels_are_used(kernels: Kernels) -> None:
     crf, (labels, mask) = layer(), labels_and_mask(False)
     unary = scores(0).to(DEVICE)
-    assert not potentials.has_kernels(torch.zeros(1))
-    with patch.object(potentials, "has_kernels", lambda x: True):
+    with using(kernels):
         assert crf._by_kernels(unary, mask, labels) is not None
         assert crf._by_kernels(unary.double(), mask, labels) is None
-        assert layer(constrained=True)._by_kernels(unary, mask, labels) is not None
         crf.eval()
         assert crf._by_kernels(unary, mask, labels) is None  # exact derivatives
         assert crf._by_kernels(unary, mask, None) is not None

@@ -18,7 +18,7 @@ float32.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,16 +26,14 @@ from torch import Tensor, nn
 from .. import chain, objectives
 from ..chain.checks import at, first
 from ..chain.problem import IGNORE
-from ..crf import ChainCRF, potentials
+from ..crf import ChainCRF, prepare
 from ..crf.checkpoints import add_scaling, stored_size
+from ..crf.prepare import Prepared
 from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Fixed, Learned
 from ..scaling.kernel_state import KernelState
-
-if TYPE_CHECKING:
-    from ..crf.gpu.prepare import Prepared
 
 NO_START = "mask must be on at the first step of every sequence"
 
@@ -128,22 +126,23 @@ class CRF(nn.Module):
         unary, transitions, kept = self._chain(emissions, mask, learning=True)
         return unary, transitions, kept.compact(self._batch_first(tags).long()), kept.lengths
 
-    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> "Prepared | None":
+    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> Prepared | None:
         """`_chain` by kernels, for a prediction, or with tags for a loss; None where there are no kernels."""
         state = KernelState(self.transitions.new_ones(())) if self.scaling is None else self.scaling.kernel_state()
-        if state is None or not potentials.has_kernels(emissions):
+        kernels = prepare.kernels_for(emissions)
+        if state is None or kernels is None:
             return None
         unary, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)
         labels = None if tags is None else self._batch_first(tags).long()
         if labels is not None:
             labels = labels.masked_fill(labels == IGNORE, -1)  # an invalid tag, if the mask is on
         own = self.transitions, self.start_transitions, self.end_transitions
-        parameters = potentials.Parameters(*own, None, None, None)
+        parameters = prepare.Parameters(*own, None, None, None)
 
         def in_torch() -> tuple[Tensor, Tensor]:
             return self._chain(emissions, mask, learning=True)[:2]
 
-        return potentials.prepared(unary, parameters, state, given_mask, labels, in_torch, self.training)
+        return prepare.prepare(kernels, unary, parameters, state, given_mask, labels, in_torch, self.training)
 
     def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
         """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""

@@ -4,6 +4,7 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 (U', W') = scaling(U, W);  transitions that the constraints forbid score -inf
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -131,7 +132,10 @@ class ChainCRF(ChainPotentials):
         asked = self._objective(objective)
         if (ready := self._by_kernels(unary, mask, labels)) is not None and ready.labels is not None:
             kept = Kept(None, ready.lengths, ready.empty)
-            return reduced(asked, Problem(*ready[:3]), ready.labels, kept, reduction)
+            found = reduced(asked, Problem(*ready[:3]), ready.labels, kept, reduction)
+            if not self._checks(found) or math.isfinite(found.detach().sum().item()):
+                return found
+            # The torch code also explains a loss that is not finite.
         unary, labels, kept = self._supervised(unary, labels, mask)
         potentials, penalty = self._potentials(unary, kept, learning=True)
         losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, labels, potentials.lengths)

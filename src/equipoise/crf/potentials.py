@@ -4,9 +4,8 @@ U'_t(j) = a U_t(j) + [t = 1] b start(j) + [t = L] b end(j),    W' = b W,    -inf
 (a, b) = scaling(U, (W, start, end)), where forbidden transitions do not count in the size of the pairwise part
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,60 +16,15 @@ from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
 from ..energies import ChainEnergy, factors, scaled
 from ..masking import Kept, keep
-from ..native.values import TRITON, eager, readable
+from ..native.values import readable
 from ..scaling import Scaling
-from ..scaling.kernel_state import KernelState
 from ..scaling.method import empty_like
 from ..scaling.norms import checked
-from . import gold
+from . import gold, prepare
 from .checkpoints import add_scaling, remove_constraints, stored_size
-
-if TYPE_CHECKING:
-    from .gpu.prepare import Prepared
+from .prepare import Parameters, Prepared
 
 ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
-
-
-def has_kernels(x: Tensor) -> bool:
-    """Whether kernels can compute on x: on a GPU, in eager mode."""
-    return x.is_cuda and TRITON and eager()
-
-
-class Parameters(NamedTuple):
-    """Those of a `ChainCRF`, and what its constraints allow."""
-
-    pairwise: Tensor  # (M, M)
-    start: Tensor | None  # (M,)
-    end: Tensor | None
-    allowed: Tensor | None  # (M, M), booleans
-    allowed_start: Tensor | None  # (M,)
-    allowed_end: Tensor | None
-
-
-def prepared(
-    unary: Tensor,
-    parameters: Parameters,
-    state: KernelState,
-    mask: Tensor | None,
-    labels: Tensor | None,
-    in_torch: Callable[[], tuple[Tensor, Tensor]],
-    training: bool,
-) -> "Prepared | None":
-    """Everything that comes before the chain, by kernels; None if they do not support it.
-
-    Without labels for a prediction. `in_torch` computes unary and pairwise scores by torch operators, for second
-    derivatives. The other arguments are those of `prepare.prepare`.
-    """
-    from .gpu import prepare
-
-    if not prepare.fits(unary, state):
-        return None
-    learned = (x for x in (unary, *parameters[:3]) if x is not None)
-    if labels is None or not torch.is_grad_enabled() or not any(x.requires_grad for x in learned):
-        return prepare.prepare(unary, parameters, state, mask, labels)
-    if state.learned and not training:
-        return None  # exact derivatives
-    return prepare.prepare(unary, parameters, state, mask, labels, in_torch)
 
 
 class Potentials(NamedTuple):
@@ -208,18 +162,19 @@ class ChainPotentials(nn.Module):
             allowed = torch.cat([allowed, rules.start, rules.end])
         return row.masked_fill(~allowed, -torch.inf)
 
-    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> "Prepared | None":
+    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> Prepared | None:
         """Everything that comes before the chain, by kernels; None where there are none.
 
-        It is what `_supervised` and `_potentials` compute, or without labels, for a prediction, `_prepare`. Kernels
-        read no values, so they neither validate nor change gold labels.
+        It is what `_supervised` and `_potentials` compute, or without labels, for a prediction, `_prepare`. Kernels do
+        not change gold labels: if they find an invalid one, the result is None. On a GPU they do not look for any.
         """
-        state = self.scaling.kernel_state()
-        if state is None or not has_kernels(unary) or self.validate:
-            return None
-        if labels is not None and self.constraints is not None and self.on_invalid != "raise":
-            return None
         self._check_shapes(unary, mask)
+        state, kernels = self.scaling.kernel_state(), prepare.kernels_for(unary)
+        if state is None or kernels is None or self.validate:
+            return None
+        changed = labels is not None and self.constraints is not None and self.on_invalid != "raise"
+        if changed and not kernels.READS_LABELS:
+            return None
         if labels is not None:
             check_labels(unary, labels)
 
@@ -230,7 +185,7 @@ class ChainPotentials(nn.Module):
             return found.unary, found.pairwise
 
         parameters = Parameters(self.pairwise, self.start, self.end, *self._allowed())
-        return prepared(unary, parameters, state, mask, labels, in_torch, self.training)
+        return prepare.prepare(kernels, unary, parameters, state, mask, labels, in_torch, self.training)
 
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
         energy, method, row = self.energy, self.scaling, self._row()

@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+KINDS = FIXED, LEARNED, LEARNING = range(3)
+"""Kinds of scaling: a constant factor, learned factors in a prediction, and in a training step."""
+
 
 class KernelState(NamedTuple):
     """The state of `Fixed`, or of `Learned` if it has more than a factor."""

@@ -17,12 +17,12 @@ import triton
 import triton.language as tl
 
 from ...native.triton_start import jit_unspecialized
+from ...scaling.kernel_state import KINDS
 
 NEG_INF = tl.constexpr(float("-inf"))
 IGNORE = tl.constexpr(-100)
 
-FIXED, LEARNED, LEARNING = (tl.constexpr(i) for i in range(3))
-"""Kinds of scaling: a constant factor, learned factors in a prediction, and in a training step."""
+FIXED, LEARNED, LEARNING = map(tl.constexpr, KINDS)
 SIZE, EXAMPLES, A, B, MEAN, NUMBER = (tl.constexpr(i) for i in range(6))
 """Fields of `found`, what the forward pass leaves for the backward pass."""
 

@@ -1,0 +1,1 @@
+"""The C code of the layers for a CPU."""

@@ -1,0 +1,116 @@
+"""Call layer.c: one function before the chain, one in the backward pass, and one for predicted labels."""
+
+import ctypes
+import struct
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...chain.cpu.library import library as chain_library
+from ...native.compiler import build
+from ...native.values import readable, resolved
+from ...scaling.kernel_state import LEARNING, KernelState
+from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
+from ..prepare import Parameters
+
+CPU = torch.device("cpu")  # explicit, since the default device may differ
+READS_LABELS = True
+INVALID, HAS_EMPTY, MOVED = 1, 2, 4  # as in layer.c
+MIN_THREADED_SCORES = 2**18  # for fewer, waking a thread gains too little
+FIELDS = 6  # of `found`
+
+LAYER = struct.Struct("5q4d24q").pack  # `Layer` of layer.c
+GRADIENTS = struct.Struct("6q").pack  # `Gradients`
+
+
+@cache
+def library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """The compiled functions for this dtype, or None if they are not available; the log has the reason."""
+    if dtype not in (torch.float32, torch.float64) or chain_library(dtype) is None:
+        return None
+    sources = (Path(__file__).with_name("layer.c"),)
+    loaded = build("layer", sources, dtype, "what comes before and after chains on the CPU runs in plain PyTorch")
+    if loaded is not None:
+        loaded.place.argtypes = *(ctypes.c_void_p,) * 3, ctypes.c_int64, ctypes.c_int64
+    return loaded
+
+
+def fits(unary: Tensor, parameters: Parameters, state: KernelState) -> bool:
+    own = (*parameters[:3], *state.tensors)
+    alike = all(x is None or x.dtype == unary.dtype for x in own)
+    return alike and unary.numel() > 0 and library(unary.dtype) is not None and readable(unary, parameters.pairwise)
+
+
+class Call:
+    """`prepare.Call` in C. It keeps all memory whose address is in `packed`, as far as a later function reads it."""
+
+    def __init__(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int) -> None:
+        self.shape, self.state, self.kind = unary.shape, state, kind
+        self.library: Any = library(unary.dtype)  # `fits` is only true if there is one
+        self.unary, self.pairwise = _contiguous(unary.detach()), _contiguous(parameters.pairwise.detach())
+        self.boundaries = [None if x is None else _contiguous(x.detach()) for x in parameters[1:3]]
+        self.allowed = [_bytes(x) for x in parameters[3:]]
+
+    def keep(self, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, bool]:
+        *batch, length, m = self.shape
+        sequences = self.shape.numel() // (length * m)
+        size, each = self.unary.itemsize, sequences + 1
+        numbers = 4 * each + FIELDS  # sizes, counts, two parts and `found`, before the ranks
+        self.scratch = torch.empty(numbers * size + sequences * length * 4, dtype=torch.uint8, device=CPU)
+        start = self.scratch.data_ptr()
+        self.rank = start + numbers * size
+        self.lengths = torch.empty(batch, dtype=torch.int64, device=CPU)
+        self.marked = torch.empty(batch, dtype=torch.bool, device=CPU)
+        self.scores = torch.empty_like(self.unary), torch.empty_like(self.pairwise)
+        gold = None if labels is None else _contiguous(labels if labels.dtype == torch.int64 else labels.long())
+        moved = None if gold is None else torch.empty_like(gold)
+        read = self.unary, self.pairwise, *self.boundaries, *self.allowed, _bytes(mask), gold, *self.state[:5]
+        written = self.lengths, moved, self.marked, *self.scores
+        self.packed = LAYER(
+            *(sequences, length, m, self.kind),
+            torch.get_num_threads() if self.shape.numel() >= MIN_THREADED_SCORES else 1,
+            *(self.state.horizon, STEP, SLOWER_AFTER, SMOOTHING),
+            *[0 if x is None else x.data_ptr() for x in (*read, *written)],
+            *(start, start + each * size, start + 2 * each * size, start + 4 * each * size, self.rank),
+        )
+        status = self.library.prepare(self.packed)
+        self.empty = self.marked if status & HAS_EMPTY else None
+        self.in_place = not status & (HAS_EMPTY | MOVED)
+        return moved, not status & INVALID
+
+    def assemble(self) -> tuple[Tensor, Tensor]:
+        scores = self.scores
+        del self.scores  # autograd keeps the call, so the call must not keep what autograd returns
+        return scores
+
+    def gradients(self, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
+        read = _contiguous(to_unary), _contiguous(to_pairwise)
+        given = self.unary, self.pairwise, *self.boundaries
+        found = tuple(None if x is None else torch.empty_like(x) for x in given)
+        packed = GRADIENTS(*[0 if x is None else x.data_ptr() for x in (*read, *found)])
+        self.library.gradients(self.packed, packed)
+        if self.kind == LEARNING:
+            torch.autograd.graph.increment_version(self.state.tensors)
+        return found
+
+    def place(self, labels: Tensor) -> Tensor:
+        if self.in_place:
+            return labels
+        labels = labels.contiguous()
+        found, length = torch.empty_like(labels), labels.shape[-1]
+        pointers = labels.data_ptr(), self.rank, found.data_ptr()
+        self.library.place(*pointers, labels.numel() // length, length)
+        return found
+
+
+def _contiguous(x: Tensor) -> Tensor:
+    return resolved(x).contiguous()
+
+
+def _bytes(x: Tensor | None) -> Tensor | None:
+    if x is None:
+        return None
+    return (x if x.dtype in (torch.bool, torch.uint8, torch.int8) else x != 0).contiguous()
