@@ -27,7 +27,7 @@ MINUTES ?= 60
 soak: .venv/ready
 	$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) --out benchmarks/results/soak.json $(ARGS)
 
-# Both C libraries under the address and undefined-behaviour sanitizers. ARGS="--calls 20000" for more calls.
+# The C libraries under the address and undefined-behaviour sanitizers. ARGS="--calls 20000" for more calls.
 sanitize: .venv/ready
 	$(BIN)/python tests/faults/sanitize.py $(ARGS)
 

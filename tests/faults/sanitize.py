@@ -1,4 +1,4 @@
-"""Both C libraries under the address and undefined-behaviour sanitizers, with random shapes.
+"""The C libraries under the address and undefined-behaviour sanitizers, with random shapes.
 
     python tests/faults/sanitize.py --calls 5000 --seed 0
 
@@ -93,6 +93,14 @@ def call_chain(seed: int) -> Counter[str]:
     return Counter({"chain calls": len(functions)})
 
 
+def call_layer(seed: int) -> Counter[str]:
+    """Training steps and predictions of one random layer."""
+    from faults import layers
+
+    layers.layers(seed)
+    return Counter({"layer calls": 12})
+
+
 def call_gaussian(seed: int) -> Counter[str]:
     import torch
 
@@ -134,17 +142,17 @@ def main() -> int:
     import torch
 
     from equipoise.chain.cpu.library import library as chain_library
+    from equipoise.crf.cpu.prepare import library as layer_library
     from equipoise.gaussian.cpu.library import library as gaussian_library
 
-    if any(
-        made(dtype) is None for made in (chain_library, gaussian_library) for dtype in (torch.float32, torch.float64)
-    ):
+    libraries = chain_library, layer_library, gaussian_library
+    if any(made(dtype) is None for made in libraries for dtype in (torch.float32, torch.float64)):
         print("a library could not be compiled or loaded", file=sys.stderr)
         return 2
     counts, seed = Counter[str](), options.seed
     while sum(counts.values()) < options.calls:
         try:
-            counts += call_chain(seed) + call_gaussian(seed)
+            counts += call_chain(seed) + call_layer(seed) + call_gaussian(seed)
         except BaseException:
             print(f"seed {seed}", file=sys.stderr)
             raise

@@ -38,6 +38,7 @@ PARTS = {
     "chains": "chains",
     "interpreter": "chains",
     "gaussians": "gaussians",
+    "layers": "layers",
     "archives": "hostile",
     "headers": "hostile",
     "models": "hostile",
@@ -49,7 +50,7 @@ PARTS = {
 LANES = [["training", "sweeps", "two_runners"], ["local_workers", "ray"]]
 LANES += [[part for part, module in PARTS.items() if module != "kills"]]
 """Parts that take turns in one process."""
-WEIGHTS = {"training": 2, "ray": 2, "chains": 12, "interpreter": 2, "gaussians": 2}
+WEIGHTS = {"training": 2, "ray": 2, "chains": 12, "interpreter": 2, "gaussians": 2, "layers": 2}
 """Relative times of the parts of a lane; 1 for others."""
 REPORT_SECONDS = 60.0
 

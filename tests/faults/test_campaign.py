@@ -14,6 +14,7 @@ from equipoise import chain
 QUICK = {
     "chains": 8,
     "gaussians": 8,
+    "layers": 100,
     "archives": 2,
     "headers": 1,
     "models": 2,

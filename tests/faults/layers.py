@@ -1,0 +1,110 @@
+"""Random layers on the CPU: the C code before and after the chain against the torch code in float64.
+
+A round has one layer with any scaling, constraints, boundaries, objective and reduction, and one batch with any mask:
+padding, holes, empty sequences. Three training steps in float64 must give the same losses, gradients and state, and so
+must one in float32, up to its rounding; then the predictions.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from equipoise import ChainCRF, scaling
+from equipoise.constraints import Constraints
+from equipoise.crf import prepare
+from equipoise.crf.cpu import prepare as cpu
+
+STEPS = 3
+RATE = 0.05  # of the steps of SGD in between
+ROUNDED = 1e-24  # the square of a gradient that is 0 up to rounding: its sign, and so the step of a scale, is random
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-4}  # relative to the largest number, or to 1
+
+
+@dataclass
+class Problem:
+    unary: Tensor  # (*batch, L, M), float64
+    labels: Tensor  # (*batch, L)
+    mask: Tensor | None
+    method: type[scaling.Scaling]
+    rules: Constraints | None
+    boundaries: bool
+    objective: str
+    reduction: str
+    seed: int
+
+    def layer(self, dtype: torch.dtype) -> ChainCRF:
+        fixed = torch.Generator().manual_seed(self.seed)
+        own = {"boundaries": self.boundaries, "objective": self.objective, "generator": fixed}
+        return ChainCRF(self.unary.shape[-1], self.method(), self.rules, **own).to(dtype)
+
+
+def draw(seed: int) -> Problem:
+    generator = torch.Generator().manual_seed(seed)
+
+    def choice(*options: object) -> object:
+        return options[int(torch.randint(len(options), (), generator=generator))]
+
+    def share(x: float, *shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator) < x
+
+    batch = choice((1,), (3,), (7,), (2, 3), ())
+    length, m = int(choice(1, 2, 5, 17)), int(choice(1, 2, 5, 9, 33))
+    unary = float(choice(0.01, 1.0, 30.0)) * torch.randn(*batch, length, m, generator=generator).double()
+    unary = unary.masked_fill(share(float(choice(0.0, 0.0, 0.1)), *unary.shape), -torch.inf)
+    positions = torch.arange(length)
+    lengths = torch.randint(0, length + 1, (*batch, 1), generator=generator)
+    mask = choice(None, positions < lengths, (positions < lengths) & share(0.8, *batch, length), share(0.5, *batch, 1))
+    mask = mask if mask is None else mask.expand(*batch, length).to(choice(torch.bool, torch.uint8, torch.int64))
+    rules = None
+    if choice(True, False):
+        rules = Constraints(share(0.8, m, m), share(0.8, m), share(0.8, m), tuple(f"label {j}" for j in range(m)))
+    kinds = choice(scaling.Fixed, scaling.Learned), rules, bool(choice(True, False))
+    goal = choice("likelihood", "marginal"), choice("mean", "sum", "none", "token_mean")
+    problem = Problem(unary, torch.empty(0), mask, *kinds, *goal, seed)
+    with patch.object(prepare, "kernels_for", lambda x: None):  # labels that the constraints and the scores allow
+        noisy = unary + 3 * torch.randn(unary.shape, generator=generator)
+        labels = problem.layer(torch.float64).decode(noisy, mask, rule="map")
+    problem.labels = labels.to(choice(torch.int64, torch.int32))
+    return problem
+
+
+def answers(p: Problem, dtype: torch.dtype, by_c: bool) -> dict[str, Tensor]:
+    crf, found = p.layer(dtype), {}
+    with patch.object(prepare, "kernels_for", lambda x: cpu if by_c else None):
+        for step in range(STEPS if dtype == torch.float64 else 1):
+            u = ((1 + step) * p.unary).to(dtype).requires_grad_()
+            loss = crf.loss(u, p.labels, p.mask, reduction=p.reduction)
+            (2.5 * loss).sum().backward()
+            found[f"loss {step}"], found[f"unary {step}"] = loss.detach(), u.grad
+            for name, parameter in crf.named_parameters():
+                found[f"{name} {step}"] = parameter.grad
+                parameter.data -= RATE * parameter.grad
+                parameter.grad = None
+        if dtype == torch.float64:
+            found |= {name: x.clone() for name, x in crf.scaling.named_buffers()}
+            crf.eval()
+            found["labels"] = crf.decode(p.unary, p.mask)
+            found["marginal labels"] = crf.decode(p.unary, p.mask, rule="marginal")
+            with torch.no_grad():
+                found["loss in evaluation"] = crf.loss(p.unary, p.labels, p.mask, reduction="none")
+    return found
+
+
+def layers(seed: int, folder: Path | None = None) -> Counter[str]:
+    p = draw(seed)
+    want, counts = answers(p, torch.float64, by_c=False), Counter({"problems": 1})
+    if "squares" in want and want["squares"].min() < ROUNDED:  # if only one labelling is allowed, for example
+        del want["squares"], want["log_scales"]
+    for dtype, tolerance in TOLERANCE.items():
+        found = answers(p, dtype, by_c=True)
+        for name, x in ((name, found[name]) for name in want if name in found):
+            finite = want[name][want[name].isfinite()].abs()
+            limit = tolerance * max(1.0, float(finite.max())) if finite.numel() else 0.0
+            message = f"seed {seed}: {name} in {dtype}"
+            torch.testing.assert_close(x.to(want[name].dtype), want[name], rtol=tolerance, atol=limit, msg=message)
+            counts["answers"] += 1
+    return counts
