@@ -163,6 +163,21 @@ def test_pairwise_scores_of_0_learn(kernels: Kernels) -> None:
     assert float(found[0]["pairwise 0"].abs().max()) > 0
 
 
+def test_pairwise_scores_of_minus_infinity_do_not_count(kernels: Kernels) -> None:
+    """A user may forbid a transition or a boundary by its score. Its gradient is 0, as if it did not exist."""
+    found = []
+    for used in (kernels, None):
+        crf = layer()
+        for parameter in crf.parameters():
+            parameter.data.flatten()[0] = -torch.inf
+        labels, mask = labels_and_mask(False)
+        with using(used):
+            crf.loss(scores(0).to(DEVICE), labels.clamp(min=1).where(labels >= 0, -100), mask).backward()
+        found.append({name: parameter.grad for name, parameter in crf.named_parameters()} | dict(crf.named_buffers()))
+    assert_same(*found)
+    assert all(float(found[0][name].flatten()[0]) == 0 for name in ("pairwise", "start", "end"))
+
+
 def test_a_gradient_that_overflows_moves_no_scale(kernels: Kernels) -> None:
     got, want = (train(layer(), BATCHES["usual"][:1], used, weight=1e30) for used in (kernels, None))
     assert_same(got, want)

@@ -95,7 +95,7 @@ class CRF(nn.Module):
         self._check(emissions, mask)
         if mask is not None and not self._batch_first(mask)[:, 0].all():
             raise ValueError(NO_START)
-        self._check_tags(emissions, mask, tags)
+        self._check_tags(emissions, tags)
         unary, transitions, labels, lengths = self._supervised(emissions, tags, mask)
         log_p = -objectives.likelihood(unary, transitions, labels, lengths, reduction=reduction)
         no_mean = reduction in ("mean", "token_mean") and not len(labels)
@@ -123,6 +123,7 @@ class CRF(nn.Module):
         found = self._by_kernels(emissions, mask, tags)
         if found is not None and found.labels is not None:
             return found.unary, found.pairwise, found.labels, found.lengths
+        self._check_values(mask, tags)
         unary, transitions, kept = self._chain(emissions, mask, learning=True)
         return unary, transitions, kept.compact(self._batch_first(tags).long()), kept.lengths
 
@@ -193,10 +194,13 @@ class CRF(nn.Module):
         if mask.dtype not in (torch.bool, torch.uint8):
             raise RuntimeError(f"mask must be bool or uint8, got {mask.dtype}")  # pytorch-crf's type of error
 
-    def _check_tags(self, emissions: Tensor, mask: Tensor | None, tags: Tensor) -> None:
+    def _check_tags(self, emissions: Tensor, tags: Tensor) -> None:
         _check_shape("tags", tags, emissions)
         if tags.dtype not in (torch.int64, torch.int32):
             raise IndexError(f"tags must be int64 or int32, got {tags.dtype}")  # pytorch-crf's type of error
+
+    def _check_values(self, mask: Tensor | None, tags: Tensor) -> None:
+        """Raise if a tag is out of range. Kernels of the CPU do not accept such tags; values on a GPU are not read."""
         if readable(tags):
             wrong = (tags < 0) | (tags >= self.num_tags)
             index = first(wrong if mask is None else wrong & mask.bool())

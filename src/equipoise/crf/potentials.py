@@ -216,7 +216,7 @@ class ChainPotentials(nn.Module):
         first, last = place == 0, place == lengths[..., None, None] - 1
         if self.start is not None:
             start, end = row[..., m * m :].split(m, -1)
-            unary = unary + first * start + last * end
+            unary = unary + torch.where(first, start, 0) + torch.where(last, end, 0)  # not a product: 0 * -inf is NaN
         rules = self._rules()
         if rules is not None:
             forbidden = kept.blank((first & ~rules.start) | (last & ~rules.end), False)

@@ -250,7 +250,7 @@ static void to_entries(const Layer *q, const REAL *x, const uint8_t *allowed, co
     REAL b = q->found[B], size = learning ? q->sizes[q->sequences] : 1, factor = fmin(positive_or_one(size), 1);
     REAL slope = learning ? to_w / positive_or_one(size * q->counts[q->sequences]) : 0; /* if ||W|| is 0, so is every sign */
     EACH(j, n) {
-        bool counts = !allowed || allowed[j];
+        bool counts = x[j] != -INFINITY && (!allowed || allowed[j]);
         REAL direct = counts && is_finite(x[j]) ? b * gradient[j] : 0;
         out[j] = factor * (direct - (counts ? slope * sign(x[j]) : 0));
     }

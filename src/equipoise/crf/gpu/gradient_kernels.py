@@ -102,6 +102,7 @@ def to_entries(x, direct, counted, to_w, b, size, count, KIND: tl.constexpr):
     """The gradient of entries of the pairwise part from that of b times them."""
     direct = tl.where(is_finite(x), b * direct, 0.0)
     if KIND == LEARNING:
+        counted = counted & (x != NEG_INF)
         slope = tl.where(counted, sign(x) / positive_or_one(size * count), 0.0)  # if ||W|| is 0, so is every sign
         direct = tl.minimum(positive_or_one(size), 1.0) * (direct - to_w * slope)
     return direct
