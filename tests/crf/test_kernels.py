@@ -308,7 +308,7 @@ def test_where_kernels_are_used(kernels: Kernels) -> None:
     with using(kernels):
         assert crf._by_kernels(unary, mask, labels) is not None
         assert crf._by_kernels(unary.double(), mask, labels) is None
-        crf.eval()
+        crf.scaling.eval()  # also if the layer is in training mode
         assert crf._by_kernels(unary, mask, labels) is None  # exact derivatives
         assert crf._by_kernels(unary, mask, None) is not None
         crf.validate = True

@@ -143,7 +143,8 @@ class CRF(nn.Module):
         def in_torch() -> tuple[Tensor, Tensor]:
             return self._chain(emissions, mask, learning=True)[:2]
 
-        return prepare.prepare(kernels, unary, parameters, state, given_mask, labels, in_torch, self.training)
+        training = self.scaling is not None and self.scaling.training
+        return prepare.prepare(kernels, unary, parameters, state, given_mask, labels, in_torch, training)
 
     def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
         """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""

@@ -185,7 +185,7 @@ class ChainPotentials(nn.Module):
             return found.unary, found.pairwise
 
         parameters = Parameters(self.pairwise, self.start, self.end, *self._allowed())
-        return prepare.prepare(kernels, unary, parameters, state, mask, labels, in_torch, self.training)
+        return prepare.prepare(kernels, unary, parameters, state, mask, labels, in_torch, self.scaling.training)
 
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
         energy, method, row = self.energy, self.scaling, self._row()

@@ -105,7 +105,7 @@ def prepare(
         mask: (*batch, L), or None.
         labels: (*batch, L), or None for a prediction; -100 removes a position.
         in_torch: unary and pairwise scores by torch operators, for second derivatives.
-        training: whether the layer is in training mode.
+        training: whether the scaling method is in training mode.
     """
     if not kernels.fits(unary, parameters, state):
         return None
