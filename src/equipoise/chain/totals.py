@@ -61,5 +61,11 @@ class Total(NamedTuple):
 
 def named(reduction: str, of_means: bool = False, empty: Tensor | None = None) -> Total | None:
     """The total of this name; None for "none"."""
-    check_reduction(reduction)
-    return None if reduction == "none" else Total(reduction, of_means, empty)
+    total = _TOTALS.get((reduction, of_means))
+    if total is None:
+        check_reduction(reduction)
+        return None
+    return total if empty is None else total._replace(empty=empty)
+
+
+_TOTALS = {(name, of_means): Total(name, of_means) for name in REDUCTIONS if name != "none" for of_means in (False, True)}

@@ -98,9 +98,10 @@ def cross_entropy_gradient(
 
 def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor] | None:
     """Multiply both by the weight, (*batch,) or (), in place, if all weights are equal; else return None."""
-    expanded = not any(weight.stride())  # as autograd expands the weight of a sum
-    weight = resolved(weight) if expanded else resolved(weight).contiguous()
-    count = min(1, weight.numel()) if expanded else weight.numel()
+    if any(weight.stride()):
+        weight, count = resolved(weight).contiguous(), weight.numel()
+    else:  # one number, or one that autograd expanded
+        weight, count = resolved(weight), min(1, weight.numel())
     function = getattr(library(weight.dtype), "scale")  # noqa: B009  the library exists, or this is never called
     arrays = nodes.data_ptr(), nodes.numel(), gradient.data_ptr(), gradient.numel()
     return None if function(weight.data_ptr(), count, *arrays) else (nodes, gradient)

@@ -8,7 +8,8 @@ has none, all its turns count.
 With one thread on the CPU, the clock should be the CPU time of the process, which other processes do not lengthen; they
 only take their share of the caches.
 
-A call can also be timed "in a step": other work comes right before it, which is not timed, and each turn is one call.
+A call can also be timed "in a step": other work comes right before it, which is not timed. A turn is then a few steps
+of the same library, as in a training loop. All of them count, also the first, which follows the steps of another one.
 """
 
 import itertools
@@ -22,7 +23,8 @@ from .peers import Call
 
 TURN = 0.03  # seconds, unless one call takes longer; several short calls in a row keep their data in the caches
 MAX_TURNS = 200
-MAX_CALLS_IN_STEP = 60  # the work before a call may take much longer than the call
+STEPS = 5  # in a turn, unless one call takes longer than a turn
+MAX_TURNS_OF_STEPS = 12  # the work before a call may take much longer than the call
 SLOWED = 1.25  # a turn is not steady if a probe takes this many times the fastest
 MAX_SECONDS = 4  # times the requested seconds, after which no more steady turns are awaited
 
@@ -112,7 +114,7 @@ def measure(
     """
     turns: dict[str, list[Turn]] = {name: [] for name in calls}
     failures: dict[str, str] = {}
-    most = MAX_TURNS if before is None else MAX_CALLS_IN_STEP
+    most = MAX_TURNS if before is None else MAX_TURNS_OF_STEPS
     for _, (name, call) in itertools.product(range(most), calls.items()):
         so_far = Times(turns[name], probe.fastest)
         if name in failures or sum(so_far.steady) > seconds or sum(so_far.every) > MAX_SECONDS * seconds:
@@ -152,8 +154,8 @@ def _turn(
         wait()
 
     taken: list[float] = []
-    stop = time.perf_counter() + (TURN if before is None else 0)
-    while not taken or time.perf_counter() < stop:
+    stop = time.perf_counter() + TURN
+    while not taken or (time.perf_counter() < stop if before is None else len(taken) < STEPS and sum(taken) < TURN):
         if before is not None:
             before()
         wait()
