@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from equipoise import ChainCRF, chain
 
@@ -32,6 +33,24 @@ def test_vmap_equals_a_loop(name: str) -> None:
     function = FUNCTIONS[name]
     want = torch.stack([function(*args) for args in zip(unary, pairwise, lengths, strict=True)])
     torch.testing.assert_close(torch.func.vmap(function)(unary, pairwise, lengths), want)
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "layer"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_forward_mode_is_right_or_an_error(name: str, grad: bool) -> None:
+    """A tangent is never lost. The functions of autograd have no forward mode."""
+    (unary, pairwise), crf = (x.double() for x in scores(1)), ChainCRF(3).double()
+    labels = torch.tensor([[0, 1, 1, 2]])
+    function = (lambda u, w: crf.loss(u, labels)) if name == "layer" else FUNCTIONS[name]
+    tangent = torch.ones_like(unary) / 7
+    with forward_ad.dual_level(), torch.set_grad_enabled(grad):
+        try:
+            found = forward_ad.unpack_dual(function(forward_ad.make_dual(unary, tangent), pairwise)).tangent
+        except NotImplementedError:
+            return
+    step = 1e-6 * tangent
+    want = (function(unary + step, pairwise) - function(unary - step, pairwise)) / 2e-6
+    torch.testing.assert_close(found, want.detach(), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["log_partition", "log_marginals"])

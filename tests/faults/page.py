@@ -16,6 +16,7 @@ WHAT = {
     "chains": "chains against enumeration, three backends of the CPU",
     "interpreter": "chains by the GPU's kernels, in Triton's interpreter",
     "gaussians": "Gaussian CRFs against a dense float64 solution",
+    "layers": "layers in C against the torch code in float64",
     "archives": "archives",
     "headers": "headers of tensor files",
     "models": "models and checkpoints",

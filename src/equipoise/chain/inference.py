@@ -17,6 +17,7 @@ every value and -100 for every label; other sequences are not affected. (`score`
 import torch
 from torch import Tensor
 
+from ..native.values import forward_mode
 from . import backends, decoding, dispatch, meanfield, scoring
 from .checks import given, problem
 from .problem import IGNORE, spread
@@ -88,7 +89,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     (tensor([   0,    0, -100]), tensor(5.))
     """
     chain = given(unary, pairwise, lengths)
-    recorded = torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad)
+    recorded = (torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad)) or forward_mode()
     ready, backend = backends.choose(chain.detach() if recorded else chain)
     ready = ready if backends.direct(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)

@@ -68,4 +68,4 @@ def named(reduction: str, of_means: bool = False, empty: Tensor | None = None) -
     return total if empty is None else total._replace(empty=empty)
 
 
-_TOTALS = {(name, of_means): Total(name, of_means) for name in REDUCTIONS if name != "none" for of_means in (False, True)}
+_TOTALS = {(name, means): Total(name, means) for name in REDUCTIONS if name != "none" for means in (False, True)}

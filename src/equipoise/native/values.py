@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active, _has_storage, _len_torch_dispatch_stack
+from torch.autograd import forward_ad
 
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 """The number of the current CUDA device, without the cost of torch.cuda."""
@@ -55,8 +56,17 @@ def transformed() -> bool:
 
 
 def eager() -> bool:
-    """Whether execution is eager on plain tensors: no trace, no transform, no dispatch mode."""
-    return not (torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack())
+    """Whether execution is eager on plain tensors: no trace, no transform, no dispatch mode, no forward mode.
+
+    Kernels would lose the tangents of forward-mode derivatives. The functions of autograd raise an error instead.
+    """
+    traced = torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack()
+    return not (traced or forward_mode())
+
+
+def forward_mode() -> bool:
+    """Whether forward-mode derivatives are computed."""
+    return forward_ad._current_level >= 0
 
 
 def capturing(x: Tensor) -> bool:
