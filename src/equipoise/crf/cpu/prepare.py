@@ -22,7 +22,8 @@ INVALID, HAS_EMPTY, MOVED = 1, 2, 4  # as in layer.c
 MIN_THREADED_SCORES = 2**18  # for fewer, waking a thread gains too little
 FIELDS = 6  # of `found`
 
-LAYER = struct.Struct("5q4d24q").pack  # `Layer` of layer.c
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("layer.c", "layer.h", "gradients.h"))
+LAYER = struct.Struct("5q4d24q").pack  # `Layer` of layer.h
 GRADIENTS = struct.Struct("6q").pack  # `Gradients`
 
 
@@ -31,8 +32,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """The compiled functions for this dtype, or None if they are not available; the log has the reason."""
     if dtype not in (torch.float32, torch.float64) or chain_library(dtype) is None:
         return None
-    sources = (Path(__file__).with_name("layer.c"),)
-    loaded = build("layer", sources, dtype, "what comes before and after chains on the CPU runs in plain PyTorch")
+    loaded = build("layer", SOURCES, dtype, "what comes before and after chains on the CPU runs in plain PyTorch")
     if loaded is not None:
         loaded.place.argtypes = *(ctypes.c_void_p,) * 3, ctypes.c_int64, ctypes.c_int64
     return loaded
