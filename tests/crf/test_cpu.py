@@ -71,9 +71,11 @@ INVALID = {"first": [[2, 0, 1, 2], [0, 1, 2, 0]], "after another": [[1, 0, 2, 2]
 
 @pytest.mark.parametrize("name", INVALID)
 def test_labels_that_break_the_constraints(name: str) -> None:
+    """Under the marginal loss each label may be possible by itself, so that the loss would be finite."""
     labels, u = torch.tensor(INVALID[name]), random(2, 4, 3)
-    with pytest.raises(ValueError, match="which may not"):
-        layer().loss(u, labels, HOLES)
+    for objective in ("likelihood", "marginal"):
+        with pytest.raises(ValueError, match="which may not"):
+            layer(objective=objective).loss(u, labels, HOLES)
     repaired, left_out = layer(on_invalid="repair"), layer(on_invalid="warn")
     with in_torch():
         want = repaired.loss(u, labels, HOLES)
@@ -82,8 +84,9 @@ def test_labels_that_break_the_constraints(name: str) -> None:
         assert left_out.loss(u, labels, HOLES).isfinite()
 
 
-def test_the_last_label_may_be_forbidden() -> None:
-    crf = layer()
+@pytest.mark.parametrize("objective", ["likelihood", "marginal"])
+def test_the_last_label_may_be_forbidden(objective: str) -> None:
+    crf = layer(objective=objective)
     crf.constraints.end[1] = crf.allowed_end[1] = False  # type: ignore[index, union-attr]
     with pytest.raises(ValueError, match="which may not come last"):
         crf.loss(random(1, 3, 3), torch.tensor([[0, 1, 1]]))
@@ -151,6 +154,21 @@ def test_without_a_compiler_the_torch_code_computes_the_same() -> None:
     with patch.object(cpu, "library", lambda dtype: None):
         assert layer()._by_kernels(u, HOLES, labels) is None
         torch.testing.assert_close(layer().loss(u, labels, HOLES), want)
+
+
+@pytest.mark.parametrize("method", [scaling.Learned, scaling.Fixed])
+def test_scores_beyond_the_length_are_0(method: type[scaling.Scaling]) -> None:
+    """An objective of the user may read them."""
+    mask = torch.tensor([[True, False, True, False], [False, False, False, False]])
+    for _ in range(3):  # memory that is used again
+        ready = layer(method)._by_kernels(random(2, 4, 3).detach(), mask, torch.tensor([[1, 0, 2, 0], [0, 0, 0, 0]]))
+        assert ready is not None
+        assert ready.lengths.tolist() == [2, 1]
+        assert not ready.unary[0, 2:].any()
+        assert not ready.unary[1].any()
+        assert ready.labels.tolist() == [[1, 2, 0, 0], [0, 0, 0, 0]]
+        del ready
+        torch.full((2, 4, 3), torch.nan)
 
 
 def test_padding_is_not_moved() -> None:

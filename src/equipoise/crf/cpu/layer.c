@@ -86,7 +86,6 @@ static void find_factors(const Layer *q) {
         if (!usable) number = 0;
         double covered = fmin(*q->examples + number, q->horizon), share = fmin(number / fmax(covered, 1), 1);
         if (usable) s += share * (mean - s);
-        if (share == 1) s = mean;
         found[EXAMPLES] = covered, found[MEAN] = mean, found[NUMBER] = number;
     }
     found[SIZE] = s;
