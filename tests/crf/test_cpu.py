@@ -91,6 +91,8 @@ def test_the_last_label_may_be_forbidden(objective: str) -> None:
     with pytest.raises(ValueError, match="which may not come last"):
         crf.loss(random(1, 3, 3), torch.tensor([[0, 1, 1]]))
     assert crf.loss(random(1, 3, 3), torch.tensor([[0, 1, 0]])).isfinite()
+    crf.validate, crf.on_invalid = False, "repair"
+    assert crf.loss(random(1, 3, 3), torch.tensor([[0, 1, 1]])).isfinite()
 
 
 def test_valid_labels_need_no_repair() -> None:
