@@ -25,10 +25,10 @@ from equipoise.chain.checks import problem
 from equipoise.native import compiler
 compiler.TARGETS = ([],)  # not for this processor, so that vectors have 16 bytes
 from equipoise.chain.cpu import backend
-from equipoise.chain.cpu.library import lanes
+from equipoise.chain.cpu.library import lanes, library_for
 generator = torch.Generator().manual_seed(0)
 for dtype, m in ((torch.float32, 3), (torch.float32, 26), (torch.float32, 70), (torch.float64, 5)):
-    assert lanes(dtype) * dtype.itemsize == 16
+    assert lanes(library_for(dtype, m)) * dtype.itemsize == 16
     unary, pairwise = (torch.randn(*n, m, generator=generator, dtype=dtype) for n in ((6, 40), (m,)))
     pairwise[0, 1] = -torch.inf
     chain = problem(unary, pairwise, torch.tensor([40, 1, 39, 7, 8, 2]))

@@ -1,5 +1,6 @@
 """The C backend beyond the contract: underflow, threads, kept graphs, NaN."""
 
+import ctypes
 import math
 from collections.abc import Callable
 
@@ -10,7 +11,8 @@ from torch import Tensor
 from equipoise import objectives
 from equipoise.chain import reference
 from equipoise.chain.cpu import backend as compiled
-from equipoise.chain.cpu.library import library
+from equipoise.chain.cpu import library as library_module
+from equipoise.chain.cpu.library import lanes, library, library_for
 from equipoise.chain.problem import Problem
 from equipoise.chain.scoring import mean_loss
 
@@ -163,7 +165,7 @@ def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.Mo
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("labels", [5, 26, 70, 133])
+@pytest.mark.parametrize("labels", [5, 26, 70, 133, 1030])
 def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
     """Sequences are computed in groups: of different lengths, in both domains, one of them invalid."""
     generator = torch.Generator().manual_seed(labels)
@@ -194,7 +196,7 @@ def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
             assert torch.equal(got.nan_to_num(9.9), want.nan_to_num(9.9))
 
 
-@pytest.mark.parametrize(("count", "length", "labels"), [(9, 6, 70), (9, 6, 300), (9, 150, 40), (2, 6, 1100)])
+@pytest.mark.parametrize(("count", "length", "labels"), [(9, 6, 70), (9, 6, 300), (9, 150, 40), (9, 6, 1100)])
 @pytest.mark.parametrize("loss_name", ["likelihood", "cross_entropy"])
 def test_many_labels_equal_float64(count: int, length: int, labels: int, loss_name: str) -> None:
     generator = torch.Generator().manual_seed(labels)
@@ -215,6 +217,20 @@ def test_many_labels_equal_float64(count: int, length: int, labels: int, loss_na
     path, best = compiled.decode(unary, pairwise, lengths)
     assert torch.equal(path, reference.decode(u.detach(), w.detach()[None, None], lengths)[0])
     assert torch.allclose(best.double(), reference.decode(u.detach(), w.detach()[None, None], lengths)[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_labels_use_the_registers_of_the_processor(dtype: torch.dtype) -> None:
+    """Vectors of 64 bytes with many labels, and of 32 with few, whose rows would have more padding."""
+    largest = ctypes.c_int64.in_dll(library(dtype), "register_bytes").value
+    for labels, size in ((3, min(32, largest)), (63, min(32, largest)), (64, largest), (2000, largest)):
+        assert lanes(library_for(dtype, labels)) * dtype.itemsize == size
+
+
+def test_without_large_vectors_many_labels_use_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_module, "_wide", lambda dtype: None)  # as if the compiler failed
+    found = library_module.library_for.__wrapped__(torch.float32, 100)
+    assert found is library(torch.float32)
 
 
 def test_nan_propagates() -> None:

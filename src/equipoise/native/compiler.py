@@ -45,8 +45,8 @@ PRIVATE = "equipoise-"
 """How the names of private folders begin, in the folder for temporary files."""
 
 
-def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: str) -> ctypes.CDLL | None:
-    """Compile sources[0], which includes the others, for this dtype, and load it.
+def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: str, *flags: str) -> ctypes.CDLL | None:
+    """Compile sources[0], which includes the others, for this dtype, and load it. The name must imply the flags.
 
     Returns None on failure. The log then has the reason and the `fallback`.
     """
@@ -59,7 +59,7 @@ def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: st
     path = _cached(folder, stem)
     if path is None:
         start = time.perf_counter()
-        path, error = _compile(compiler, TYPES[dtype], sources[0], folder, stem)
+        path, error = _compile(compiler, [*TYPES[dtype], *flags], sources[0], folder, stem)
         if path is None:
             logger.warning("%s failed: %s\n%s", compiler, fallback, error)
             return None

@@ -9,6 +9,7 @@ pairwise may be spread or not; its gradient has the same shape. alpha and beta a
 labels that are out of range, and sequences with a score of NaN or +inf: all their results are NaN, their labels -100.
 """
 
+import ctypes
 import math
 import struct
 from functools import lru_cache
@@ -23,7 +24,7 @@ from ..problem import Problem
 from ..reference import Messages
 from ..scoring import WeightedGradient
 from ..totals import Total
-from .library import lanes, library
+from .library import lanes, library, library_for
 
 CPU = torch.device("cpu")  # explicit, since the default device may differ
 MAX_CHUNKS = 32  # maximum number of chunks per matrix: each chunk has its own sums
@@ -205,7 +206,7 @@ def _run(
         shape.starts.data_ptr(),
         *[0 if x is None else x.data_ptr() for x in arrays],
     )
-    if getattr(library(unary.dtype), name)(packed):
+    if getattr(shape.library, name)(packed):
         check_values(Problem(unary, pairwise, lengths), gold)
         raise MemoryError(f"not enough memory for chains of shape {tuple(unary.shape)}")
 
@@ -218,6 +219,7 @@ class Layout(NamedTuple):
     work: int
     order: Tensor
     starts: Tensor
+    library: ctypes.CDLL | None
 
 
 @lru_cache(maxsize=1024)
@@ -237,9 +239,10 @@ def layout(unary: torch.Size, pairwise: torch.Size, dtype: torch.dtype) -> Layou
     starts = matrices[:, None] * matrix_layout + torch.arange(pieces, device=CPU) * matrix_layout // pieces
     starts = torch.cat([starts.flatten(), torch.tensor([len(owner)], device=CPU)])
     order = owner.argsort(stable=True)
-    width = -(-m // lanes(dtype)) * lanes(dtype)
+    functions = library_for(dtype, m)
+    width = -(-m // lanes(functions)) * lanes(functions)
     integers = length, m, width, edges, pieces, len(starts) - 1
-    return Layout(integers, width, math.prod(unary) * m, order, starts)
+    return Layout(integers, width, math.prod(unary) * m, order, starts, functions)
 
 
 @lru_cache

@@ -15,7 +15,7 @@
 
 #include "routines.h"
 
-const int64_t lanes = LANES; /* read by library.py */
+const int64_t lanes = LANES, register_bytes = REGISTER_BYTES; /* read by library.py */
 
 /* ---- matrices ---- */
 
@@ -138,25 +138,28 @@ static void add_parts(const REAL *parts, int64_t count, int64_t apart, int64_t n
     for (int64_t k = 1; k < count; k++) EACH(j, n) out[j] += parts[k * apart + j];
 }
 
+/* Tables of at least this width are too large for the first cache, so that sequences should share what they load of
+   them. If they are smaller, a group of two keeps the processor busy, and the buffers of a third take more time than it
+   saves. If they come from memory, as many sequences as possible should share them. */
+#define WIDE 64
+
+static int64_t best_group(int64_t width) { return width < WIDE ? 2 : tables_fit(width) ? USUAL_GROUP : GROUP; }
+
 /* The number of chunks that a thread takes at a time: enough for a whole group if that leaves work for all threads, and
    more if there are many chunks, since the matrix is prepared once for all of them. */
 static int64_t chunks_at_a_time(const Batch *q, int64_t sequences) {
     if (q->threads == 1) return q->pieces;
-    int64_t per_chunk = sequences / q->chunks, group = per_chunk ? (GROUP + per_chunk - 1) / per_chunk : GROUP;
+    int64_t per_chunk = sequences / q->chunks, most = best_group(q->width);
+    int64_t group = per_chunk ? (most + per_chunk - 1) / per_chunk : most;
     int64_t fair = q->chunks / q->threads, few = q->chunks / (4 * q->threads);
     int64_t chunks = group < fair ? group : fair;
     if (chunks < few) chunks = few;
     return chunks < 1 ? 1 : chunks > q->pieces ? q->pieces : chunks;
 }
 
-/* Tables of at least this width are too large for the first cache, so that sequences should share what they load of
-   them. If they are smaller, a group of two keeps the processor busy, and the buffers of a third take more time than it
-   saves. */
-#define WIDE 64
-
 /* The number of sequences that are computed together, with `own` numbers of memory each. */
 static int64_t largest_group(const Batch *q, int64_t sequences, int64_t at_a_time, int64_t own) {
-    int64_t most = q->width < WIDE ? 2 : GROUP, longest_item = sequences / q->chunks * at_a_time + at_a_time;
+    int64_t most = best_group(q->width), longest_item = sequences / q->chunks * at_a_time + at_a_time;
     bool kept = most * own * (int64_t)sizeof(REAL) <= KEPT_BYTES;
     if (q->edges > 1 || sequences < 2 || (q->width < WIDE && !kept)) return 1;
     if (most > longest_item) most = longest_item;

@@ -67,9 +67,13 @@ typedef INTEGER Bits __attribute__((vector_size(VECTOR_BYTES))); /* of a compari
 
 ALWAYS Vector choose(Bits where, Vector x, Vector y) { return (Vector)(((Bits)x & where) | ((Bits)y & ~where)); }
 
-#ifdef __AVX__ /* the compiler does not find these instructions */
+#if VECTOR_BYTES > 16 /* the compiler does not find these instructions */
 #include <immintrin.h>
-#if DIGITS == 23
+#if VECTOR_BYTES == 64 && DIGITS == 23
+#define vector_max(x, y) ((Vector)_mm512_max_ps((__m512)(x), (__m512)(y)))
+#elif VECTOR_BYTES == 64
+#define vector_max(x, y) ((Vector)_mm512_max_pd((__m512d)(x), (__m512d)(y)))
+#elif DIGITS == 23
 #define vector_max(x, y) ((Vector)_mm256_max_ps((__m256)(x), (__m256)(y)))
 #else
 #define vector_max(x, y) ((Vector)_mm256_max_pd((__m256d)(x), (__m256d)(y)))

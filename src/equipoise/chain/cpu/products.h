@@ -5,10 +5,16 @@
 
 #include "chain.h"
 
-#define UNROLLED _Pragma("GCC unroll 4")
-#define GROUP 4 /* the maximum number of sequences */
+#define UNROLLED _Pragma("GCC unroll 8")
+#define USUAL_GROUP 4
+#if VECTOR_BYTES == 64
+#define GROUP 8 /* the maximum number of sequences */
+#else
+#define GROUP USUAL_GROUP
+#endif
 #ifdef __AVX512VL__
-#define AT_A_TIME(group) ((group) <= 2 ? 4 : 2) /* vectors per sequence: two sums of each must fit the registers */
+/* vectors per sequence: two sums of each must fit the registers */
+#define AT_A_TIME(group) ((group) <= 2 ? 4 : (group) <= 4 ? 2 : 1)
 #define GRAM_ROWS 4 /* so must four vectors of each of these rows */
 #else
 #define AT_A_TIME(group) ((group) == 1 ? 4 : (group) == 2 ? 2 : 1)
@@ -41,11 +47,18 @@ typedef struct {
 #define ONE_GROUP(name, n) \
     static __attribute__((noinline)) void name##_##n( \
         const Step *s, const REAL *table, int64_t m, int64_t width) { name##_group(s, table, m, width, n); }
+#if GROUP == 8
+#define LARGE_GROUPS(name) ONE_GROUP(name, 5) ONE_GROUP(name, 6) ONE_GROUP(name, 7) ONE_GROUP(name, 8)
+#define LARGE_NAMES(name) name##_5, name##_6, name##_7, name##_8
+#else
+#define LARGE_GROUPS(name)
+#define LARGE_NAMES(name)
+#endif
 #define EACH_GROUP(name) \
-    ONE_GROUP(name, 1) ONE_GROUP(name, 2) ONE_GROUP(name, 3) ONE_GROUP(name, 4) \
+    ONE_GROUP(name, 1) ONE_GROUP(name, 2) ONE_GROUP(name, 3) ONE_GROUP(name, 4) LARGE_GROUPS(name) \
     static inline void name(const Step *s, int64_t group, const REAL *table, int64_t m, int64_t width) { \
         static void (*const by_size[])(const Step *, const REAL *, int64_t, int64_t) = { \
-            name##_1, name##_2, name##_3, name##_4}; \
+            name##_1, name##_2, name##_3, name##_4, LARGE_NAMES(name)}; \
         by_size[group - 1](s, table, m, width); \
     }
 

@@ -177,7 +177,7 @@ static void insert_by_length(Chain **group, int64_t count, Chain *s) {
 }
 
 /* Whether two tables of E fit into the last cache together. */
-static bool tables_fit(const Chain *s) { return 2 * s->width * s->width * (int64_t)sizeof(REAL) <= 8 << 20; }
+static bool tables_fit(int64_t width) { return 2 * width * width * (int64_t)sizeof(REAL) <= 8 << 20; }
 
 /* All steps of sequences that share E, longest first: forward by `right`, in reverse by `left`; each may be NULL. */
 static void step_together(Chain **group, int64_t active, const REAL *right, const REAL *left, REAL floor) {
@@ -194,7 +194,7 @@ static void sweep_together(Chain **group, int64_t count, bool both) {
     Chain *longest = group[0];
     const REAL *right = first_table(longest, false), *left = both ? first_table(longest, true) : NULL;
     REAL floor = message_floor(longest);
-    if (tables_fit(longest)) {
+    if (tables_fit(longest->width)) {
         step_together(group, count, right, left, floor);
     } else {
         step_together(group, count, right, NULL, floor);
