@@ -41,6 +41,14 @@ def test_where_c_is_used() -> None:
     assert seen == [None]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_which_dtypes_c_supports(dtype: torch.dtype) -> None:
+    """Scores in half precision, as under autocast, but not scores in double with a layer in float32."""
+    u, labels, crf = random(2, 4, 3, dtype=dtype), torch.tensor([[1, 0, 2, 2], [0, 1, 2, 0]]), layer()
+    assert (crf._by_kernels(u, HOLES, labels) is None) == (dtype == torch.float64)
+    assert crf.to(torch.bfloat16)._by_kernels(u, HOLES, labels) is None
+
+
 @pytest.mark.parametrize("method", [scaling.Learned, scaling.Fixed])
 def test_double_precision(method: type[scaling.Scaling]) -> None:
     """To the last digits, with holes, constraints and boundaries."""

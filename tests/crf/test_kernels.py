@@ -187,7 +187,7 @@ def test_a_gradient_that_overflows_moves_no_scale(kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_scores_in_half_precision(kernels: Kernels, dtype: torch.dtype) -> None:
-    """C does not support them: the torch code computes them in float32."""
+    """They are computed in float32."""
     half = [batch.to(dtype) for batch in BATCHES["usual"]]
     got, want = (train(layer(), half, used) for used in (kernels, None))
     assert got["unary 0"].dtype == dtype

@@ -133,7 +133,7 @@ class ChainCRF(ChainPotentials):
         if (ready := self._by_kernels(unary, mask, labels)) is not None and ready.labels is not None:
             kept = Kept(None, ready.lengths, ready.empty)
             found = reduced(asked, Problem(*ready[:3]), ready.labels, kept, reduction)
-            if not self._checks(found) or math.isfinite(found.detach().sum().item()):
+            if not self._checks(found) or math.isfinite((found.detach().sum() if found.ndim else found).item()):
                 return found
             # The torch code also explains a loss that is not finite.
         unary, labels, kept = self._supervised(unary, labels, mask)

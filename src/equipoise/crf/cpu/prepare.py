@@ -16,6 +16,7 @@ from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
 from ..prepare import Parameters
 
+HALF = torch.float16, torch.bfloat16  # computed in float32
 CPU = torch.device("cpu")  # explicit, since the default device may differ
 READS_LABELS = True
 INVALID, HAS_EMPTY, MOVED = 1, 2, 4  # as in layer.c
@@ -39,18 +40,20 @@ def library(dtype: torch.dtype) -> ctypes.CDLL | None:
 
 
 def fits(unary: Tensor, parameters: Parameters, state: KernelState) -> bool:
-    own = (*parameters[:3], *state.tensors)
-    alike = all(x is None or x.dtype == unary.dtype for x in own)
-    return alike and unary.numel() > 0 and library(unary.dtype) is not None and readable(unary, parameters.pairwise)
+    dtype = parameters.pairwise.dtype
+    alike = all(x is None or x.dtype == dtype for x in (*parameters[1:3], *state.tensors))
+    alike = alike and (unary.dtype == dtype or (dtype == torch.float32 and unary.dtype in HALF))
+    return alike and unary.numel() > 0 and library(dtype) is not None and readable(unary, parameters.pairwise)
 
 
 class Call:
     """`prepare.Call` in C. It keeps all memory whose address is in `packed`, as far as a later function reads it."""
 
     def __init__(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int) -> None:
-        self.shape, self.state, self.kind = unary.shape, state, kind
-        self.library: Any = library(unary.dtype)  # `fits` is only true if there is one
-        self.unary, self.pairwise = _contiguous(unary.detach()), _contiguous(parameters.pairwise.detach())
+        self.shape, self.dtype, self.state, self.kind = unary.shape, unary.dtype, state, kind
+        self.pairwise = _contiguous(parameters.pairwise.detach())
+        self.unary = _contiguous(unary.detach().to(self.pairwise.dtype))
+        self.library: Any = library(self.pairwise.dtype)  # `fits` is only true if there is one
         self.boundaries = [None if x is None else _contiguous(x.detach()) for x in parameters[1:3]]
         self.allowed = [_bytes(x) for x in parameters[3:]]
 
@@ -89,12 +92,12 @@ class Call:
     def gradients(self, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
         read = _contiguous(to_unary), _contiguous(to_pairwise)
         given = self.unary, self.pairwise, *self.boundaries
-        found = tuple(None if x is None else torch.empty_like(x) for x in given)
+        found: list[Any] = [None if x is None else torch.empty_like(x) for x in given]
         packed = GRADIENTS(*[0 if x is None else x.data_ptr() for x in (*read, *found)])
         self.library.gradients(self.packed, packed)
         if self.kind == LEARNING:
             torch.autograd.graph.increment_version(self.state.tensors)
-        return found
+        return found[0].to(self.dtype), *found[1:]
 
     def place(self, labels: Tensor) -> Tensor:
         if self.in_place:
