@@ -163,6 +163,23 @@ def test_pairwise_scores_of_0_learn(kernels: Kernels) -> None:
     assert float(found[0]["pairwise 0"].abs().max()) > 0
 
 
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("method", [Fixed, Learned])
+def test_an_objective_without_the_pairwise_part(kernels: Kernels, boundaries: bool, method: type[Scaling]) -> None:
+    """It has no gradient, so that an optimizer does not decay it, or 0 if its size or the boundaries are used."""
+    found = []
+    for used in (kernels, None):
+        crf = layer(boundaries=boundaries, objective="unary", method=method)
+        labels, mask = labels_and_mask(False)
+        u = scores(0).to(DEVICE).requires_grad_()
+        with using(used):
+            crf.loss(u, labels, mask).backward()
+        assert (crf.pairwise.grad is None) == (not boundaries and method is Fixed)
+        own = {name: x.grad for name, x in crf.named_parameters() if x.grad is not None}
+        found.append({"unary": u.grad} | own | dict(crf.named_buffers()))
+    assert_same(*found)
+
+
 def test_pairwise_scores_of_minus_infinity_do_not_count(kernels: Kernels) -> None:
     """A user may forbid a transition or a boundary by its score. Its gradient is 0, as if it did not exist."""
     found = []

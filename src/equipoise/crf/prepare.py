@@ -46,6 +46,7 @@ class Prepared(NamedTuple):
 class Call(Protocol):
     """One call: the tensors that its kernels share."""
 
+    kind: int
     lengths: Tensor
     empty: Tensor | None
 
@@ -134,13 +135,17 @@ class _Assemble(torch.autograd.Function):
         in_torch: InTorch,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(unary, pairwise, start, end)
+        ctx.set_materialize_grads(False)
         ctx.call, ctx.in_torch = call, in_torch
         return call.assemble()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, to_unary: Tensor | None, to_pairwise: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs = ctx.saved_tensors  # also checks that nobody changed them
-        needed = ctx.needs_input_grad[:4]
+        needed = list(ctx.needs_input_grad[:4])
+        if to_pairwise is None and inputs[2] is None and ctx.call.kind != LEARNING:
+            needed[1] = False  # the objective uses neither the matrix, nor boundaries, nor their size
+        gradients = _known(to_unary, inputs[0], to_pairwise), _known(to_pairwise, inputs[1], to_unary)
         if torch.is_grad_enabled() or not all(map(has_values, gradients)):
             found = _again(ctx.in_torch, inputs, needed, gradients)
         else:
@@ -148,8 +153,15 @@ class _Assemble(torch.autograd.Function):
         return *(x if need else None for x, need in zip(found, needed, strict=True)), None, None
 
 
+def _known(gradient: Tensor | None, part: Tensor, other: Tensor | None) -> Tensor:
+    """The gradient of a part; zeros, of the dtype of the other, if the objective does not use the part."""
+    if gradient is not None:
+        return gradient
+    return torch.zeros_like(part, dtype=None if other is None else other.dtype)
+
+
 def _again(
-    in_torch: InTorch, inputs: tuple[Tensor | None, ...], needed: tuple[bool, ...], gradients: tuple[Tensor, ...]
+    in_torch: InTorch, inputs: tuple[Tensor | None, ...], needed: list[bool], gradients: tuple[Tensor, ...]
 ) -> list[Tensor | None]:
     """The gradients of the inputs by torch operators."""
     with torch.enable_grad():
