@@ -96,7 +96,7 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     are checked here or by the kernel.
     """
     unary, pairwise, _ = chain
-    if "gpu" in BACKENDS and gpu.supports(unary, pairwise):
+    if "gpu" in BACKENDS and gpu.supports(unary, pairwise) and _launchable(chain):
         return chain, "gpu"
     values_readable = readable(*chain, *(() if labels is None else (labels,)))
     if values_readable and library(unary.dtype) is not None:
@@ -104,6 +104,11 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     check_values(chain, labels)
     chain = chain.clean().clean_edges()
     return chain, "exponential" if values_readable and exponential.fits(chain.unary, pairwise) else "reference"
+
+
+def _launchable(chain: Problem) -> bool:
+    """Whether the scores have memory that a kernel can read, or operators are traced, which need none."""
+    return (values.plain(chain.unary) and values.plain(chain.pairwise)) or not values.eager()
 
 
 def accepts(name: str, *tensors: Tensor) -> bool:
@@ -132,7 +137,7 @@ def load(name: str) -> Backend:
 
 def mean_field(chain: Problem, iterations: int, schedule: str) -> Tensor:
     """`meanfield.mean_field`, by the Triton kernels if they support the problem."""
-    if "gpu" in BACKENDS and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule):
+    if "gpu" in BACKENDS and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule) and _launchable(chain):
         return gpu_meanfield.mean_field(*chain, iterations)
     return meanfield.mean_field(*chain, iterations, schedule)
 
@@ -142,6 +147,6 @@ def likeliest(chain: Problem) -> Tensor | None:
 
     None if there is no kernel for it, so that it must be found from the marginals.
     """
-    if "gpu" in BACKENDS and values.eager() and gpu.supports(chain.unary, chain.pairwise):
+    if "gpu" in BACKENDS and values.eager() and gpu.supports(chain.unary, chain.pairwise) and _launchable(chain):
         return gpu.likeliest(*chain)
     return None

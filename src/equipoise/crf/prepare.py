@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..chain.derivatives import apply
-from ..native.values import TRITON, eager, has_values
+from ..native.values import TRITON, eager, has_values, plain
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
 
 InTorch = Callable[[], tuple[Tensor, Tensor]]
@@ -74,7 +74,7 @@ class Kernels(Protocol):
 
 def kernels_for(x: Tensor) -> Kernels | None:
     """The kernels that can compute on x; None if there are none."""
-    if not eager():
+    if not (eager() and plain(x)):
         return None
     name = "cpu" if x.is_cpu else "gpu" if x.is_cuda and TRITON else None
     return None if name is None else _load(name)

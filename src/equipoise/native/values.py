@@ -25,9 +25,14 @@ def readable(*tensors: Tensor) -> bool:
     if torch.compiler.is_compiling():
         return False
     for x in tensors:  # a loop: the overhead of all() is larger than its work
-        if not (x.is_cpu and _has_storage(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        if not (x.is_cpu and _has_storage(x) and plain(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
             return False
     return True
+
+
+def plain(x: Tensor) -> bool:
+    """Whether x has memory of its own: it is not a wrapper around other tensors, as DTensor is."""
+    return type(x).__torch_dispatch__ is Tensor.__torch_dispatch__
 
 
 def resolved(x: Tensor) -> Tensor:
