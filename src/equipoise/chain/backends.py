@@ -107,8 +107,8 @@ def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
 
 
 def _launchable(chain: Problem) -> bool:
-    """Whether the scores have memory that a kernel can read, or operators are traced, which need none."""
-    return (values.plain(chain.unary) and values.plain(chain.pairwise)) or not values.eager()
+    """Whether operators are traced, which need no memory, or the scores have memory that a kernel can read."""
+    return not values.eager() or (values.plain(chain.unary) and values.plain(chain.pairwise))
 
 
 def accepts(name: str, *tensors: Tensor) -> bool:

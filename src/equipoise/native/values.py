@@ -16,6 +16,9 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
 """The handle of the current stream of a CUDA device."""
 
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_PLAIN = Tensor.__torch_dispatch__  # of all classes that do not define their own
+
 TRITON = importlib.util.find_spec("triton") is not None
 """Whether Triton is installed, in which the kernels for a GPU are written."""
 
@@ -24,15 +27,15 @@ def readable(*tensors: Tensor) -> bool:
     """Whether the values can be read without waiting for a device or breaking a trace."""
     if torch.compiler.is_compiling():
         return False
-    for x in tensors:  # a loop: the overhead of all() is larger than its work
-        if not (x.is_cpu and _has_storage(x) and plain(x)) or torch._C._functorch.is_functorch_wrapped_tensor(x):
+    for x in tensors:  # a loop, and `plain` written out: the overhead of calls is larger than their work
+        if not (x.is_cpu and _has_storage(x) and type(x).__torch_dispatch__ is _PLAIN) or _is_wrapped(x):
             return False
     return True
 
 
 def plain(x: Tensor) -> bool:
     """Whether x has memory of its own: it is not a wrapper around other tensors, as DTensor is."""
-    return type(x).__torch_dispatch__ is Tensor.__torch_dispatch__
+    return type(x).__torch_dispatch__ is _PLAIN
 
 
 def resolved(x: Tensor) -> Tensor:
@@ -47,7 +50,7 @@ def resolved(x: Tensor) -> Tensor:
 
 def opaque(x: Tensor) -> bool:
     """Whether x is a batch of gradients in a backward pass, whose batch dimension is hidden from operators."""
-    return not _has_storage(x) and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return not _has_storage(x) and not _is_wrapped(x)
 
 
 def transforming() -> bool:
