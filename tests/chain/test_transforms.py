@@ -18,6 +18,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "decode": lambda *args: chain.decode(*args)[1],
     "top_k": lambda *args: chain.top_k(*args, k=2)[1],
 }
+HAVE_FORWARD_MODE = ("mean_field", "decode", "top_k")
 LENGTHS = torch.tensor([4, 2, 3])
 
 
@@ -47,6 +48,7 @@ def test_forward_mode_is_right_or_an_error(name: str, grad: bool) -> None:
         try:
             found = forward_ad.unpack_dual(function(forward_ad.make_dual(unary, tangent), pairwise)).tangent
         except NotImplementedError:
+            assert name not in HAVE_FORWARD_MODE
             return
     step = 1e-6 * tangent
     want = (function(unary + step, pairwise) - function(unary - step, pairwise)) / 2e-6

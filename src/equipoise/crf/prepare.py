@@ -72,6 +72,11 @@ class Kernels(Protocol):
     def Call(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int, /) -> Call: ...  # noqa: N802
 
 
+def as_bytes(x: Tensor) -> Tensor:
+    """A mask, contiguous and with one byte per entry."""
+    return (x if x.dtype in (torch.bool, torch.uint8, torch.int8) else x != 0).contiguous()
+
+
 def kernels_for(x: Tensor) -> Kernels | None:
     """The kernels that can compute on x; None if there are none."""
     if not (eager() and plain(x)):

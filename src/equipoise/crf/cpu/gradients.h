@@ -1,4 +1,10 @@
-/* The backward pass of layer.c. */
+/* The backward pass of layer.c, from dU' and dW'. In a training step with learned scaling, with the mean of ||U|| over
+   N sequences, and K the number of scores that count in a sequence or in W:
+
+       du = <dU', a U>        dU = min(mean, 1) (a dU' - sign(U) du / (mean N K))
+       dw = <dW', b W>        dW = min(||W||, 1) (b dW' - sign(W) dw / (||W|| K))
+
+   Otherwise dU = a dU' and dW = b dW'. Start and end scores are entries of W, whose gradient is in dU'. */
 
 #include "layer.h"
 

@@ -6,8 +6,8 @@
        place        labels moved back
 
    (`crf.potentials`, `masking`, `scaling.learned` and `scaling.pace` have the formulas.) In torch these are 70 small
-   operations, and 100 more with learned scaling, which take several times as long as a short chain. Sums are in double,
-   those over sequences in order, so that results do not depend on the number of threads. */
+   operations, and 100 more with learned scaling, which take several times as long as a short chain. Sums over sequences
+   are in order, so that results do not depend on the number of threads. */
 
 #include "gradients.h"
 

@@ -9,7 +9,7 @@
 #define EACH(j, n) for (int64_t j = 0; j < (n); j++)
 #define TINY (DIGITS == 23 ? 0x1p-126 : 0x1p-1022) /* the smallest normal number */
 
-enum { FIXED, LEARNED, LEARNING };             /* as in kernel_state.py */
+enum { FIXED, LEARNED, LEARNING }; /* as in kernel_state.py */
 enum { INVALID = 1, HAS_EMPTY = 2, MOVED = 4 }; /* as in prepare.py: invalid labels, empty sequences, moved positions */
 
 /* Packed by prepare.py. What is optional is NULL if it is not given. */

@@ -14,7 +14,7 @@ from ...native.compiler import build
 from ...native.values import readable, resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Parameters
+from ..prepare import Parameters, as_bytes
 
 HALF = torch.float16, torch.bfloat16  # computed in float32
 CPU = torch.device("cpu")  # explicit, since the default device may differ
@@ -55,7 +55,7 @@ class Call:
         self.unary = _contiguous(unary.detach().to(self.pairwise.dtype))
         self.library: Any = library(self.pairwise.dtype)  # `fits` is only true if there is one
         self.boundaries = [None if x is None else _contiguous(x.detach()) for x in parameters[1:3]]
-        self.allowed = [_bytes(x) for x in parameters[3:]]
+        self.allowed = [None if x is None else as_bytes(x) for x in parameters[3:]]
 
     def keep(self, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, bool]:
         *batch, length, m = self.shape
@@ -68,9 +68,10 @@ class Call:
         self.lengths = torch.empty(batch, dtype=torch.int64, device=CPU)
         self.marked = torch.empty(batch, dtype=torch.bool, device=CPU)
         self.scores = torch.empty_like(self.unary), torch.empty_like(self.pairwise)
+        kept = None if mask is None else as_bytes(mask)
         gold = None if labels is None else _contiguous(labels if labels.dtype == torch.int64 else labels.long())
         moved = None if gold is None else torch.empty_like(gold)
-        read = self.unary, self.pairwise, *self.boundaries, *self.allowed, _bytes(mask), gold, *self.state[:5]
+        read = self.unary, self.pairwise, *self.boundaries, *self.allowed, kept, gold, *self.state[:5]
         written = self.lengths, moved, self.marked, *self.scores
         self.packed = LAYER(
             *(sequences, length, m, self.kind),
@@ -111,9 +112,3 @@ class Call:
 
 def _contiguous(x: Tensor) -> Tensor:
     return resolved(x).contiguous()
-
-
-def _bytes(x: Tensor | None) -> Tensor | None:
-    if x is None:
-        return None
-    return (x if x.dtype in (torch.bool, torch.uint8, torch.int8) else x != 0).contiguous()

@@ -10,7 +10,7 @@ from ...native.triton_start import start
 from ...native.values import resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Parameters
+from ..prepare import Parameters, as_bytes
 from . import gradient_kernels, kernels
 
 READS_LABELS = False
@@ -129,9 +129,7 @@ def _readable(x: Tensor) -> Tensor:
 
 
 def _bytes(x: Tensor | None) -> Tensor | None:
-    if x is None:
-        return None
-    return (x if x.dtype in (torch.bool, torch.uint8, torch.int8) else x != 0).contiguous().view(torch.uint8)
+    return None if x is None else as_bytes(x).view(torch.uint8)
 
 
 def _blocks(n: int) -> int:
