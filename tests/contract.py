@@ -65,14 +65,14 @@ class Case(NamedTuple):
 
 def use_chunks(monkeypatch: Any, chunks: bool) -> None:
     """Let the GPU backend process all chains in chunks, or none."""
-    repeat, scan = (importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("repeat", "scan"))
+    scan, replay = map(importlib.import_module, ("equipoise.chain.gpu.scan", "equipoise.native.triton_replay"))
 
     def chunk(unary: Tensor, pairwise: Tensor) -> int:
         return math.isqrt(unary.shape[-2]) if chunks and unary.shape[-2] > 1 else 0
 
     monkeypatch.setattr(scan, "chunk_for_sums", chunk)
     monkeypatch.setattr(scan, "chunk_for_decode", chunk)
-    repeat.replays.clear()
+    replay.replays.clear()
 
 
 def _beyond(p: Problem, value: float) -> Tensor:

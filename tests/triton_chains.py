@@ -12,7 +12,8 @@ from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
 
 pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
-gpu, repeat = (importlib.import_module(f"equipoise.chain.gpu.{name}") for name in ("backend", "repeat"))
+gpu = importlib.import_module("equipoise.chain.gpu.backend")
+replay = importlib.import_module("equipoise.native.triton_replay")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GPU = Backend("gpu", gpu, DEVICE, (torch.float32,), kernels=True)
@@ -21,7 +22,7 @@ GPU = Backend("gpu", gpu, DEVICE, (torch.float32,), kernels=True)
 @pytest.fixture
 def strict_memory() -> Iterator[None]:
     """In the interpreter, check addresses and do not rely on the content of fresh memory or the order of programs."""
-    repeat.replays.clear()  # tests set what they follow from
+    replay.replays.clear()  # tests set what they follow from
     if DEVICE == "cuda":
         yield
         return

@@ -7,7 +7,7 @@ import pytest
 import torch
 from contract import Case, fused_total, use_chunks
 from torch import Tensor
-from triton_chains import DEVICE, GPU, check, gpu, make, on_device, repeat, strict_memory
+from triton_chains import DEVICE, GPU, check, gpu, make, on_device, replay, strict_memory
 
 from equipoise.chain import reference
 from equipoise.chain.checks import problem
@@ -169,9 +169,9 @@ def test_repeated_launches_equal_recorded_ones() -> None:
 
     problems = [(w, w, labels), (u, w, labels), (2 * u, w + 1, labels), (spaced, w.mT, labels), (w, u, None)]
     repeated = [results(*x) for x in problems]
-    assert len(repeat.replays) == 1 + 2 * 3  # with and without labels
+    assert len(replay.replays) == 1 + 2 * 3  # with and without labels
     for x, got in zip(problems, repeated, strict=True):
-        repeat.replays.clear()
+        replay.replays.clear()
         assert all(map(torch.equal, got, results(*x)))
 
 

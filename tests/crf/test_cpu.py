@@ -33,6 +33,15 @@ def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
 
 
+def prepared(crf: ChainCRF, unary: Tensor, mask: Tensor, labels: Tensor) -> prepare.Prepared:
+    """What C prepares for the chain."""
+    call = crf._by_kernels(unary, mask, labels)
+    assert call is not None
+    found = call.prepared(lambda: (unary, crf.pairwise))
+    assert found is not None
+    return found
+
+
 def test_where_c_is_used() -> None:
     assert prepare.kernels_for(torch.zeros(1)) is cpu
     assert prepare.kernels_for(torch.zeros(1, device="meta")) is None
@@ -107,7 +116,7 @@ def test_valid_labels_need_no_repair() -> None:
     """Then C computes the loss under every policy."""
     labels, u = torch.tensor([[1, 0, 2, 2], [0, 1, 2, 0]]), random(2, 4, 3)
     for policy in ("raise", "warn", "repair"):
-        assert layer(on_invalid=policy)._by_kernels(u, HOLES, labels) is not None
+        assert prepared(layer(on_invalid=policy), u, HOLES, labels).lengths.tolist() == HOLES.sum(-1).tolist()
 
 
 def test_a_loss_that_is_not_finite_is_explained() -> None:
@@ -149,10 +158,7 @@ def test_memory_is_released_without_the_garbage_collector() -> None:
     gc.disable()
     try:
         crf = layer()
-        ready = crf._by_kernels(u, HOLES, labels)
-        assert ready is not None
-        seen = weakref.ref(ready.unary)
-        del ready
+        seen = weakref.ref(prepared(crf, u, HOLES, labels).unary)
         assert seen() is None
     finally:
         gc.enable()
@@ -171,8 +177,8 @@ def test_scores_beyond_the_length_are_0(method: type[scaling.Scaling]) -> None:
     """An objective of the user may read them."""
     mask = torch.tensor([[True, False, True, False], [False, False, False, False]])
     for _ in range(3):  # memory that is used again
-        ready = layer(method)._by_kernels(random(2, 4, 3).detach(), mask, torch.tensor([[1, 0, 2, 0], [0, 0, 0, 0]]))
-        assert ready is not None
+        labels = torch.tensor([[1, 0, 2, 0], [0, 0, 0, 0]])
+        ready = prepared(layer(method), random(2, 4, 3).detach(), mask, labels)
         assert ready.lengths.tolist() == [2, 1]
         assert not ready.unary[0, 2:].any()
         assert not ready.unary[1].any()
@@ -186,10 +192,12 @@ def test_padding_is_not_moved() -> None:
     u, crf = random(2, 4, 3).detach(), layer()
     padded = torch.tensor([[True, True, True, False], [True, True, False, False]])
     for mask, in_place in ((None, True), (padded, True), (HOLES, False), (padded & padded[:, 2:3], False)):
-        ready = crf._by_kernels(u, mask, None)
-        assert ready is not None
+        call = crf._by_kernels(u, mask, None)
+        assert call is not None
+        parts = cpu.Call(u, call.parameters, call.state, call.kind)
+        parts.keep(mask, None)
         labels = torch.full((2, 4), 7)
-        placed = ready.place(labels)
+        placed = parts.place(labels)
         assert (placed is labels) == in_place
         if not in_place:
             assert torch.equal(placed, torch.where(mask, 7, -100))

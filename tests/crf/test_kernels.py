@@ -1,8 +1,11 @@
 """The kernels before and after the chain compute what the torch code computes: losses, gradients, labels, state."""
 
+import gc
 import importlib
 import os
+import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -314,6 +317,66 @@ def test_losses_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
                 assert not results["a wrong tag"].isfinite().any()
         found.append(results)
     assert_same(*found)
+
+
+@pytest.mark.parametrize("objective", ["likelihood", "marginal"])
+@pytest.mark.parametrize("method", [Fixed, Learned])
+def test_a_second_backward_pass(kernels: Kernels, objective: str, method: type[Scaling]) -> None:
+    """It has the gradients of the first, whatever became of their memory, and moves the state of scaling again."""
+    labels, mask = labels_and_mask(False)
+    states = []
+    for used in (kernels, None):
+        crf = layer(method=method, objective=objective)
+        for step in range(3):  # recorded, repeated, and repeated without Triton's dispatcher
+            unary = scores(step).to(DEVICE).requires_grad_()
+            inputs = unary, *crf.parameters()
+            with using(used):
+                loss = crf.loss(unary, labels, mask)
+            first = torch.autograd.grad(loss, inputs, retain_graph=True)
+            kept = [x.clone() for x in first]
+            for x in first:
+                x.fill_(torch.nan)
+            again = torch.autograd.grad(loss, inputs, torch.full_like(loss, 2.0))
+            for got, want in zip(again, kept, strict=True):
+                torch.testing.assert_close(got, 2 * want)
+        states.append({name: x.clone() for name, x in crf.named_buffers()})
+    assert_same(*states)
+
+
+def test_a_loss_without_a_backward_pass_leaves_no_memory(kernels: Kernels) -> None:
+    """Also without the garbage collector, which does not see the memory of a GPU."""
+    crf, (labels, mask) = layer(), labels_and_mask(False)
+    unary = scores(0).to(DEVICE).requires_grad_()
+    gc.disable()
+    try:
+        for _ in range(3):
+            with using(kernels):
+                loss = crf.loss(unary, labels, mask)
+            seen = weakref.ref(loss), weakref.ref(loss.grad_fn)
+            del loss
+            assert [x() for x in seen] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_gradients_are_used_as_they_are(kernels: Kernels) -> None:
+    """Autograd copies a gradient to which there is another reference."""
+    crf, (labels, mask) = layer(), labels_and_mask(False)
+    for _ in range(3):
+        unary = scores(0).to(DEVICE).requires_grad_()
+        with using(kernels):
+            loss = crf.loss(unary, labels, mask)
+        addresses = []
+        unary.register_hook(lambda x, found=addresses: found.append(x.data_ptr()))
+        loss.backward()
+        assert addresses == [unary.grad.data_ptr()]
+
+
+def test_many_labels(kernels: Kernels) -> None:
+    """If the chain has other kernels for them, those of the layer come before and after as separate calls."""
+    with patch("equipoise.chain.gpu.wide.MIN_LABELS", 1) if "gpu" in kernels.__name__ else nullcontext():
+        got = train(layer(), BATCHES["usual"], kernels)
+    assert_same(got, train(layer(), BATCHES["usual"], None))
 
 
 def test_where_kernels_are_used(kernels: Kernels) -> None:

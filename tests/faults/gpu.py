@@ -40,20 +40,22 @@ def chains(seed: int) -> Counter[str]:
 
 def chunks(seed: int) -> Counter[str]:
     """The same for the kernels of long chains, which process a chain in chunks."""
-    from equipoise.chain.gpu import repeat, scan
+    from equipoise.chain.gpu import scan
+    from equipoise.native.triton_replay import replays
 
     def two(unary: torch.Tensor, pairwise: torch.Tensor) -> int:
         return 2 if unary.shape[-2] > 2 else 0
 
-    with patch.multiple(scan, chunk_for_sums=two, chunk_for_decode=two), patch.dict(repeat.replays, clear=True):
+    with patch.multiple(scan, chunk_for_sums=two, chunk_for_decode=two), patch.dict(replays, clear=True):
         return chains(seed)
 
 
 def many_labels(seed: int) -> Counter[str]:
     """The same for the kernels of many labels."""
-    from equipoise.chain.gpu import repeat, wide
+    from equipoise.chain.gpu import wide
+    from equipoise.native.triton_replay import replays
 
-    with patch.object(wide, "MIN_LABELS", 1), patch.dict(repeat.replays, clear=True):
+    with patch.object(wide, "MIN_LABELS", 1), patch.dict(replays, clear=True):
         return chains(seed)
 
 

@@ -18,6 +18,7 @@ float32.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,14 +27,15 @@ from torch import Tensor, nn
 from .. import chain, objectives
 from ..chain.checks import at, first
 from ..chain.problem import IGNORE
-from ..crf import ChainCRF, prepare
+from ..crf import ChainCRF
 from ..crf.checkpoints import add_scaling, stored_size
-from ..crf.prepare import Prepared
+from ..crf.prepare import LayerCall, Parameters, layer_call
+from ..crf.reduction import reduced
 from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Fixed, Learned
-from ..scaling.kernel_state import KernelState
+from ..scaling.kernel_state import KernelState, one
 
 NO_START = "mask must be on at the first step of every sequence"
 
@@ -96,19 +98,21 @@ class CRF(nn.Module):
         if mask is not None and not self._batch_first(mask)[:, 0].all():
             raise ValueError(NO_START)
         self._check_tags(emissions, tags)
-        unary, transitions, labels, lengths = self._supervised(emissions, tags, mask)
-        log_p = -objectives.likelihood(unary, transitions, labels, lengths, reduction=reduction)
-        no_mean = reduction in ("mean", "token_mean") and not len(labels)
+        in_torch = partial(self._loss_in_torch, emissions, tags, mask, reduction)
+        scores_in_torch = partial(self._scores_in_torch, emissions, mask)
+        call, loss = self._by_kernels(emissions, mask, tags), None
+        if call is not None:
+            loss = reduced(objectives.OBJECTIVES["likelihood"], call, reduction, in_torch, scores_in_torch)
+        log_p = -(in_torch() if loss is None else loss)
+        no_mean = reduction in ("mean", "token_mean") and not emissions.shape[1 - int(self.batch_first)]
         return log_p * torch.nan if no_mean else log_p
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
         """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
-        found = self._by_kernels(emissions, mask)
-        unary, transitions, kept = self._chain(emissions, mask) if found is None else (*found[:2], Kept(None, found[2]))
-        lengths = kept.lengths
-        labels, _ = chain.decode(unary, transitions, lengths)
+        call = self._by_kernels(emissions, mask)
+        labels, lengths = self._decode_in_torch(emissions, mask) if call is None else call.decode_to_front("map")
         labels = labels.clamp(min=0)  # if every path is forbidden, tags must still be valid indices
         starts = labels[:, :1] >= 0 if mask is None else self._batch_first(mask)[:, :1]
         rows = torch.cat([labels, lengths[:, None], starts], -1).tolist()  # at once: each transfer waits for a GPU
@@ -116,35 +120,32 @@ class CRF(nn.Module):
             raise ValueError(NO_START)
         return [row[: row[-2]] for row in rows]
 
-    def _supervised(
-        self, emissions: Tensor, tags: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The arguments of a loss: unary scores, pairwise scores, labels and lengths."""
-        found = self._by_kernels(emissions, mask, tags)
-        if found is not None and found.labels is not None:
-            return found.unary, found.pairwise, found.labels, found.lengths
+    def _decode_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The most likely tags, (B, L), moved to the front, and how many of them count."""
+        unary, transitions, kept = self._chain(emissions, mask)
+        return chain.decode(unary, transitions, kept.lengths)[0], kept.lengths
+
+    def _loss_in_torch(self, emissions: Tensor, tags: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
+        """-log P(tags | emissions) by torch operators, after a check of values."""
         self._check_values(mask, tags)
         unary, transitions, kept = self._chain(emissions, mask, learning=True)
-        return unary, transitions, kept.compact(self._batch_first(tags).long()), kept.lengths
+        labels = kept.compact(self._batch_first(tags).long())
+        return objectives.likelihood(unary, transitions, labels, kept.lengths, reduction=reduction)
 
-    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> Prepared | None:
-        """`_chain` by kernels, for a prediction, or with tags for a loss; None where there are no kernels."""
-        state = KernelState(self.transitions.new_ones(())) if self.scaling is None else self.scaling.kernel_state()
-        kernels = prepare.kernels_for(emissions)
-        if state is None or kernels is None:
-            return None
+    def _scores_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self._chain(emissions, mask, learning=True)[:2]
+
+    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> LayerCall | None:
+        """A call by kernels, for a prediction, or with tags for a loss; None where there are none."""
+        state = KernelState(one(self.transitions)) if self.scaling is None else self.scaling.kernel_state()
         unary, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)
         labels = None if tags is None else self._batch_first(tags).long()
         if labels is not None:
             labels = labels.masked_fill(labels == IGNORE, -1)  # an invalid tag, if the mask is on
         own = self.transitions, self.start_transitions, self.end_transitions
-        parameters = prepare.Parameters(*own, None, None, None)
-
-        def in_torch() -> tuple[Tensor, Tensor]:
-            return self._chain(emissions, mask, learning=True)[:2]
-
+        parameters = Parameters(*own, None, None, None)
         training = self.scaling is not None and self.scaling.training
-        return prepare.prepare(kernels, unary, parameters, state, given_mask, labels, in_torch, training)
+        return layer_call(unary, parameters, state, given_mask, labels, training=training)
 
     def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
         """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""

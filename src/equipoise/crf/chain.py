@@ -6,12 +6,13 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from .. import chain, diagnosis, objectives
-from ..chain.problem import IGNORE, Problem
+from ..chain.problem import IGNORE
 from ..chain.totals import check_reduction
 from ..constraints import Constraints
 from ..masking import Kept
@@ -130,18 +131,13 @@ class ChainCRF(ChainPotentials):
         """
         check_reduction(reduction)
         asked = self._objective(objective)
-        if (ready := self._by_kernels(unary, mask, labels)) is not None and ready.labels is not None:
-            kept = Kept(None, ready.lengths, ready.empty)
-            found = reduced(asked, Problem(*ready[:3]), ready.labels, kept, reduction)
-            if not self._checks(found) or math.isfinite((found.detach().sum() if found.ndim else found).item()):
+        in_torch = partial(self._loss_in_torch, unary, labels, mask, asked, reduction)
+        if (call := self._by_kernels(unary, mask, labels)) is not None:
+            scores_in_torch = partial(self._scores_in_torch, unary, labels, mask)
+            found = reduced(asked, call, reduction, in_torch, scores_in_torch)
+            if found is not None and not (self._checks(found) and _is_invalid(found)):
                 return found
-            # The torch code also explains a loss that is not finite.
-        unary, labels, kept = self._supervised(unary, labels, mask)
-        potentials, penalty = self._potentials(unary, kept, learning=True)
-        losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, labels, potentials.lengths)
-        if self._checks(losses):
-            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, labels, kept)
-        return reduce(losses, penalty, kept, reduction, asked)
+        return in_torch()
 
     def decode(self, unary: Tensor, mask: Tensor | None = None, rule: str | None = None) -> Tensor:
         """Labels, (*batch, L), -100 where masked.
@@ -158,8 +154,8 @@ class ChainCRF(ChainPotentials):
         rule = self._objective(None).rule if rule is None else rule
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
-        if (ready := self._by_kernels(unary, mask, None)) is not None:
-            return ready.place(RULES[rule](ready.unary, ready.pairwise, ready.lengths))
+        if (call := self._by_kernels(unary, mask, None)) is not None:
+            return call.decode(rule)
         potentials, kept = self._prepare(unary, mask)
         labels = (scanning.SCANNED if scanning.needed(unary) else RULES)[rule](*potentials)
         return kept.restore(kept.blank(labels, IGNORE))
@@ -284,6 +280,17 @@ class ChainCRF(ChainPotentials):
         constrained = self._rules() is not None
         return f"{self.num_labels}, objective={name}, boundaries={self.start is not None}, constrained={constrained}"
 
+    def _loss_in_torch(
+        self, unary: Tensor, labels: Tensor, mask: Tensor | None, objective: Objective, reduction: str
+    ) -> Tensor:
+        """`loss` by torch operators, which also explain a loss that is not finite."""
+        unary, labels, kept = self._supervised(unary, labels, mask)
+        potentials, penalty = self._potentials(unary, kept, learning=True)
+        losses = self.energy.losses(objective, potentials.unary, potentials.pairwise, labels, potentials.lengths)
+        if self._checks(losses):
+            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, labels, kept)
+        return reduce(losses, penalty, kept, reduction, objective)
+
     def _objective(self, objective: str | Objective | None) -> Objective:
         """The objective asked for, or the layer's own."""
         found = objectives.named(self.objective if objective is None else objective)
@@ -294,3 +301,8 @@ class ChainCRF(ChainPotentials):
     def _restore_labels(self, labels: Tensor, kept: Kept) -> Tensor:
         """Labels (*batch, n, L) of compact chains, in place."""
         return kept.restore(kept.blank(labels, IGNORE).mT).mT
+
+
+def _is_invalid(loss: Tensor) -> bool:
+    """Whether a loss, or one of several, is not finite."""
+    return not math.isfinite((loss.detach().sum() if loss.ndim else loss).item())

@@ -35,7 +35,7 @@ def enforce(policy: str, rules: Constraints, labels: Tensor, kept: Kept, reads: 
             warnings.warn(
                 f"{int(broken.sum())} of {broken.numel()} sequences are left out, because their labels break the "
                 f"constraints: {explain(rules, labels, kept, index)}",
-                stacklevel=4,
+                stacklevel=5,
             )
     if policy == "warn":
         return labels, kept.without(broken)

@@ -20,9 +20,9 @@ from ..native.values import readable
 from ..scaling import Scaling
 from ..scaling.method import empty_like
 from ..scaling.norms import checked
-from . import gold, prepare
+from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
-from .prepare import Parameters, Prepared
+from .prepare import LayerCall, Parameters, layer_call
 
 ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
 
@@ -162,30 +162,29 @@ class ChainPotentials(nn.Module):
             allowed = torch.cat([allowed, rules.start, rules.end])
         return row.masked_fill(~allowed, -torch.inf)
 
-    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> Prepared | None:
-        """Everything that comes before the chain, by kernels; None where there are none.
+    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> LayerCall | None:
+        """A call by kernels, for a loss, or without labels for a prediction; None where there are none.
 
-        It is what `_supervised` and `_potentials` compute, or without labels, for a prediction, `_prepare`. Kernels do
-        not change gold labels: if they find an invalid one, the result is None. On a GPU they do not look for any.
+        Kernels do not change gold labels: if they find an invalid one, they have no result. On a GPU they do not look
+        for any.
         """
         self._check_shapes(unary, mask)
-        state, kernels = self.scaling.kernel_state(), prepare.kernels_for(unary)
-        if state is None or kernels is None or self.validate:
-            return None
-        changed = labels is not None and self.constraints is not None and self.on_invalid != "raise"
-        if changed and not kernels.READS_LABELS:
+        if self.validate:
             return None
         if labels is not None:
             check_labels(unary, labels)
-
-        def in_torch() -> tuple[Tensor, Tensor]:
-            assert labels is not None
-            compact, _, kept = self._supervised(unary, labels, mask)
-            found = self._potentials(compact, kept, learning=True)[0]
-            return found.unary, found.pairwise
-
         parameters = Parameters(self.pairwise, self.start, self.end, *self._allowed())
-        return prepare.prepare(kernels, unary, parameters, state, mask, labels, in_torch, self.scaling.training)
+        return layer_call(
+            *(unary, parameters, self.scaling.kernel_state(), mask, labels),
+            training=self.scaling.training,
+            changes_labels=labels is not None and self.constraints is not None and self.on_invalid != "raise",
+        )
+
+    def _scores_in_torch(self, unary: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The scores that the kernels before a chain compute, by torch operators."""
+        compact, _, kept = self._supervised(unary, labels, mask)
+        found = self._potentials(compact, kept, learning=True)[0]
+        return found.unary, found.pairwise
 
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
         energy, method, row = self.energy, self.scaling, self._row()

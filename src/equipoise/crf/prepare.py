@@ -1,12 +1,13 @@
-"""What comes before and after the chain in a layer, by kernels: one function of autograd instead of many operations.
+"""A call of a layer by kernels: what comes before and after the chain, without many small operations of torch.
 
 The kernels are in C for a CPU (`cpu`) and in Triton for a GPU (`gpu`). Both must equal the torch code of `potentials`,
 which is used wherever there are none: under torch.compile and torch.func, for scaling methods without kernels, for
-second derivatives, and to explain an error.
+second derivatives, and to explain an error. A loss with kernels for all of it is one function of autograd (`_Loss`);
+for other losses the scores of the chain are (`_Assemble`).
 """
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -14,10 +15,19 @@ import torch
 from torch import Tensor
 
 from ..chain.derivatives import apply
+from ..chain.totals import Total
 from ..native.values import TRITON, eager, has_values, plain
+from ..objectives import RULES
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
 
-InTorch = Callable[[], tuple[Tensor, Tensor]]
+InTorch = Callable[[], Tensor | tuple[Tensor, Tensor]]
+"""A loss, or unary and pairwise scores, by torch operators, for second derivatives."""
+
+Gradients = Callable[[Tensor], tuple[Tensor | None, ...]]
+"""The gradients of unary, pairwise, start and end from that of the loss, a number. Moves the state of learned scaling.
+
+It may be called several times, with the same result except for that state.
+"""
 
 
 class Parameters(NamedTuple):
@@ -39,8 +49,6 @@ class Prepared(NamedTuple):
     lengths: Tensor  # (*batch,): the number of positions that count, at least 1
     empty: Tensor | None  # (*batch,), booleans: sequences without any; None if it is known that there are none
     labels: Tensor | None  # (*batch, L): labels, moved
-    place: Callable[[Tensor], Tensor]
-    """Labels of the chain, (*batch, L), in their original places, -100 elsewhere."""
 
 
 class Call(Protocol):
@@ -59,17 +67,48 @@ class Call(Protocol):
     def gradients(self, to_unary: Tensor, to_pairwise: Tensor, /) -> tuple[Tensor | None, ...]:
         """Of unary, pairwise, start and end, from those of the chain's scores. Moves the state of learned scaling."""
 
-    def place(self, labels: Tensor, /) -> Tensor: ...
+    def place(self, labels: Tensor, /) -> Tensor:
+        """Labels of the chain, (*batch, L), in their original places, -100 elsewhere."""
 
 
 class Kernels(Protocol):
     READS_LABELS: bool
-    """Whether `keep` finds labels that are out of range or break the constraints."""
+    """Whether they find labels that are out of range or break the constraints."""
 
     def fits(self, unary: Tensor, parameters: Parameters, state: KernelState, /) -> bool:
         """Whether the kernels support these scores, (*batch, L, M), and this state of scaling."""
 
     def Call(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int, /) -> Call: ...  # noqa: N802
+
+    def loss(
+        self,
+        unary: Tensor,
+        parameters: Parameters,
+        state: KernelState,
+        kind: int,
+        mask: Tensor | None,
+        labels: Tensor,
+        loss_name: str,
+        total: Total,
+        /,
+    ) -> tuple[Tensor, Gradients] | None:
+        """The total of the losses "likelihood" or "cross_entropy".
+
+        None if there is no kernel for all of it, or if it found an invalid label.
+        """
+
+    def decode(
+        self,
+        rule: str,
+        unary: Tensor,
+        parameters: Parameters,
+        state: KernelState,
+        kind: int,
+        mask: Tensor | None,
+        in_place: bool,
+        /,
+    ) -> Sequence[Tensor] | None:
+        """Labels in place; or moved to the front, and how many of them count. None if no kernel does all of it."""
 
 
 def as_bytes(x: Tensor) -> Tensor:
@@ -91,28 +130,83 @@ def _load(name: str) -> Any:
     return import_module(f".{name}.prepare", __package__)
 
 
-def prepare(
-    kernels: Kernels,
+class LayerCall(NamedTuple):
+    """The arguments of a call of a layer."""
+
+    kernels: Kernels
+    unary: Tensor  # (*batch, L, M)
+    parameters: Parameters
+    state: KernelState  # of scaling
+    mask: Tensor | None  # (*batch, L)
+    labels: Tensor | None  # (*batch, L), or None for a prediction; -100 removes a position
+    kind: int
+    recorded: bool  # by autograd
+
+    def loss(self, loss_name: str, total: Total, in_torch: InTorch) -> Tensor | None:
+        """The total of the losses "likelihood" or "cross_entropy"; None if no kernel computes all of it.
+
+        Also None if a label is invalid.
+        """
+        kernels, unary, parameters, state, mask, labels, kind, recorded = self
+        if not recorded or labels is None:
+            return None
+        compute = partial(kernels.loss, unary, parameters, state, kind, mask, labels, loss_name, total)
+        found: Tensor | None = apply(_Loss, unary, *parameters[:3], compute, in_torch)
+        return found
+
+    def decode(self, rule: str) -> Tensor:
+        """Labels in place, (*batch, L), -100 where masked."""
+        return self._decode(rule, True)[0]
+
+    def decode_to_front(self, rule: str) -> tuple[Tensor, Tensor]:
+        """Labels moved to the front, (*batch, L), and how many of them count, (*batch,)."""
+        labels, lengths = self._decode(rule, False)
+        return labels, lengths
+
+    def _decode(self, rule: str, in_place: bool) -> Sequence[Tensor]:
+        found = self.kernels.decode(rule, self.unary, self.parameters, self.state, self.kind, self.mask, in_place)
+        if found is not None:
+            return found
+        call = self.kernels.Call(self.unary, self.parameters, self.state, self.kind)
+        call.keep(self.mask, None)
+        labels = RULES[rule](*call.assemble(), call.lengths)
+        return (call.place(labels),) if in_place else (labels, call.lengths)
+
+    def prepared(self, in_torch: InTorch) -> Prepared | None:
+        """Everything that comes before the chain; None if a label is invalid."""
+        given = self.unary, *self.parameters[:3]
+        call = self.kernels.Call(self.unary, self.parameters, self.state, self.kind)
+        labels, valid = call.keep(self.mask, self.labels)
+        if not valid:
+            return None
+        u, w = apply(_Assemble, *given, call, in_torch) if self.recorded else call.assemble()
+        return Prepared(u, w, call.lengths, call.empty, labels)
+
+
+def layer_call(
     unary: Tensor,
     parameters: Parameters,
-    state: KernelState,
+    state: KernelState | None,
     mask: Tensor | None,
     labels: Tensor | None,
-    in_torch: InTorch,
+    *,
     training: bool,
-) -> Prepared | None:
-    """Everything that comes before the chain, by kernels; None if they do not support it or if a label is invalid.
+    changes_labels: bool = False,
+) -> LayerCall | None:
+    """A call by kernels; None where there are none.
 
     Args:
-        kernels: from `kernels_for`.
         unary: (*batch, L, M).
         parameters: of the layer.
-        state: of its scaling method.
+        state: of its scaling method; None if there are no kernels for it.
         mask: (*batch, L), or None.
-        labels: (*batch, L), or None for a prediction; -100 removes a position.
-        in_torch: unary and pairwise scores by torch operators, for second derivatives.
+        labels: (*batch, L), or None for a prediction.
         training: whether the scaling method is in training mode.
+        changes_labels: whether the layer changes labels that are invalid. Kernels do not; some do not look for any.
     """
+    kernels = kernels_for(unary)
+    if state is None or kernels is None or (changes_labels and not kernels.READS_LABELS):
+        return None
     if not kernels.fits(unary, parameters, state):
         return None
     given = unary, *parameters[:3]
@@ -120,12 +214,38 @@ def prepare(
     if recorded and state.learned and not training:
         return None  # exact derivatives
     kind = (LEARNING if recorded else LEARNED) if state.learned else FIXED
-    call = kernels.Call(unary, parameters, state, kind)
-    moved, valid = call.keep(mask, labels)
-    if not valid:
-        return None
-    u, w = apply(_Assemble, *given, call, in_torch) if recorded else call.assemble()
-    return Prepared(u, w, call.lengths, call.empty, moved, call.place)
+    return LayerCall(kernels, unary, parameters, state, mask, labels, kind, recorded)
+
+
+class _Loss(torch.autograd.Function):
+    """(unary, pairwise, start, end, kernels, torch code) -> a loss; None if the kernels return None."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        unary: Tensor,
+        pairwise: Tensor,
+        start: Tensor | None,
+        end: Tensor | None,
+        compute: Callable[[], tuple[Tensor, Gradients] | None],
+        in_torch: InTorch,
+    ) -> Tensor | None:
+        found = compute()
+        if found is None:
+            return None
+        loss, ctx.gradients = found
+        ctx.save_for_backward(unary, pairwise, start, end)
+        ctx.in_torch = in_torch
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[:4]  # also checks that nobody changed the inputs
+        if torch.is_grad_enabled() or not has_values(weight):
+            found = _again(ctx.in_torch, inputs, needed, weight)
+        else:
+            found = ctx.gradients(weight)
+        return *(x if need else None for x, need in zip(found, needed, strict=True)), None, None
 
 
 class _Assemble(torch.autograd.Function):
@@ -166,9 +286,12 @@ def _known(gradient: Tensor | None, part: Tensor, other: Tensor | None) -> Tenso
 
 
 def _again(
-    in_torch: InTorch, inputs: tuple[Tensor | None, ...], needed: list[bool], gradients: tuple[Tensor, ...]
+    in_torch: InTorch,
+    inputs: tuple[Tensor | None, ...],
+    needed: Sequence[bool],
+    gradients: Tensor | tuple[Tensor, ...],
 ) -> list[Tensor | None]:
-    """The gradients of the inputs by torch operators."""
+    """The gradients of the inputs by torch operators, from those of the outputs."""
     with torch.enable_grad():
         outputs = in_torch()
     wanted = [x for x, need in zip(inputs, needed, strict=True) if need and x is not None]

@@ -8,6 +8,9 @@
 with losses l_b and penalties of scaling p_b.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from torch import Tensor
 
 from .. import objectives
@@ -15,24 +18,47 @@ from ..chain import dispatch, totals
 from ..chain.problem import Problem
 from ..chain.totals import Total
 from ..masking import Kept
-from ..objectives import Objective
+from ..objectives import Loss, Objective
 from ..scaling.broadcasting import leading
+from .prepare import InTorch, LayerCall
 
 MEANS = (objectives.marginal, objectives.mean_field, objectives.unary)
 """Losses that are means over positions. All others, also user-defined ones, count as sums over positions."""
 
-FUSED = ((objectives.likelihood, dispatch.log_partition), (objectives.marginal, dispatch.cross_entropy))
-"""Losses that can be computed together with their total, and the functions that do it."""
+
+class Fused(NamedTuple):
+    """A loss that can be computed together with its total."""
+
+    loss: Loss
+    name: str  # in kernels
+    by_dispatch: Callable[[Problem, Tensor, Total | None], Tensor]
 
 
-def reduced(objective: Objective, chain: Problem, labels: Tensor, kept: Kept, reduction: str) -> Tensor:
-    """`reduce` of the losses of a chain that was checked."""
-    total = totals.named(reduction, objective.loss in MEANS, kept.empty)
-    for loss, function in FUSED:
-        if objective.loss is loss:
-            found = function(chain, labels, total)
-            return kept.blank(found, 0) if total is None else found
-    return reduce(objective.loss(chain.unary, chain.pairwise, labels, chain.lengths), None, kept, reduction, objective)
+FUSED = (
+    Fused(objectives.likelihood, "likelihood", dispatch.log_partition),
+    Fused(objectives.marginal, "cross_entropy", dispatch.cross_entropy),
+)
+
+
+def reduced(
+    objective: Objective, layer: LayerCall, reduction: str, loss_in_torch: InTorch, scores_in_torch: InTorch
+) -> Tensor | None:
+    """`reduce` of the losses of a layer without penalties, by kernels; None if a label is invalid."""
+    total = totals.named(reduction, objective.loss in MEANS)
+    fused = next((x for x in FUSED if objective.loss is x.loss), None)
+    if fused is not None and total is not None:
+        found = layer.loss(fused.name, total, loss_in_torch)
+        if found is not None:
+            return found
+    ready = layer.prepared(scores_in_torch)
+    if ready is None or ready.labels is None:
+        return None
+    chain, kept = Problem(*ready[:3]), Kept(None, ready.lengths, ready.empty)
+    if fused is None:
+        losses = objective.loss(chain.unary, chain.pairwise, ready.labels, chain.lengths)
+        return reduce(losses, None, kept, reduction, objective)
+    found = fused.by_dispatch(chain, ready.labels, None if total is None else total._replace(empty=ready.empty))
+    return kept.blank(found, 0) if total is None else found
 
 
 def reduce(losses: Tensor, penalty: Tensor | None, kept: Kept, reduction: str, objective: Objective) -> Tensor:

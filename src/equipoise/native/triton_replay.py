@@ -4,19 +4,52 @@ A call of several kernels takes longer on the host than on the device: it alloca
 computes grids and arguments that follow from the shapes. So the first call of a shape is recorded (`Recording`). Later
 calls (`Replay`) allocate the results, and everything else at once, and only add up addresses.
 
-A call may return a launch for later, such as that of a backward pass, whose first two arguments are not known before.
+A call may return launches for later (`Later`), such as those of a backward pass.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import triton_start, values
-from .triton_start import prepare, start
+from .triton_start import Launch, start
 
 ALIGNMENT = 16  # bytes
+MAX_REPLAYS = 4096  # calls whose launches are kept
+
+replays: dict[Hashable, "Replay"] = {}
+
+Later = Callable[[Tensor, int], Sequence[Tensor]]
+"""Launches, of which the first has a tensor and a number as its first arguments, and their outputs.
+
+It may be called several times. Each call has its own outputs, and the first one finds their memory allocated.
+"""
+
+
+def repeated(key: Hashable, call: Callable[..., Sequence[Any]], *inputs: Tensor | None) -> Sequence[Any]:
+    """call(recording, *inputs), and if it was called with this key before, the same launches again.
+
+    The key must determine the shapes and dtypes of all inputs. The call returns tensors, and after them perhaps a
+    `Later`. What is not recorded: inputs with gaps in memory, and inputs that share an address, since a recording could
+    not tell which of them a kernel reads.
+    """
+    for x in inputs:
+        if x is not None and not x.is_contiguous():
+            return call(None, *inputs)
+    found = replays.get(key)
+    if found is not None:
+        return found(*inputs)
+    tensors = [x for x in inputs if x is not None]
+    if not all(x.numel() for x in tensors) or len({x.data_ptr() for x in tensors}) < len(tensors):
+        return call(None, *inputs)
+    recording = Recording(*inputs)
+    outputs = call(recording, *inputs)
+    if len(replays) >= MAX_REPLAYS:
+        replays.clear()
+    replays[key] = recording.replay([x for x in outputs if isinstance(x, Tensor)])
+    return outputs
 
 
 class Place(NamedTuple):
@@ -27,14 +60,6 @@ class Place(NamedTuple):
     dtype: torch.dtype
 
 
-class Launch(NamedTuple):
-    kernel: Any
-    programs: int
-    warps: int
-    arguments: tuple[Any, ...]  # a `Place` for each tensor
-    constants: tuple[Any, ...]
-
-
 class Form(NamedTuple):
     """How to allocate an output: like an input, or by shape if that is -1."""
 
@@ -43,64 +68,60 @@ class Form(NamedTuple):
     dtype: torch.dtype
 
 
-Later = Callable[[Tensor, int], None]
-"""A launch with its first two arguments, a tensor and a number."""
-
-
 class Recording:
-    """Runs the first call: its memory and its launches. No tensor may be an input twice."""
+    """Runs the first call: its memory and its launches."""
 
     def __init__(self, *inputs: Tensor | None) -> None:
         self.inputs = inputs
         self.made: list[Tensor] = []  # alive until the end, so that no address occurs twice
         self.launches: list[Launch] = []
-        self.later: Launch | None = None
+        self.later_launches: Sequence[Launch] = ()
+        self.later_outputs: list[Tensor] = []
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         x = torch.empty(shape, dtype=dtype, device=device)
         self.made.append(x)
         return x
 
-    def start(
-        self, kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]
-    ) -> None:
-        start(kernel, programs, warps, arguments, constants)
-        self.launches.append(Launch(kernel, programs, warps, arguments, constants))
+    def start(self, *launch: Any) -> None:
+        start(*launch)
+        self.launches.append(Launch(*launch))
 
-    def prepare(self, *launch: Any) -> Later:
-        """`triton_start.prepare`, once in a call."""
-        self.later = Launch(*launch)
-        return prepare(*launch)
+    def later(self, launches: Sequence[Launch], outputs: Sequence[Tensor]) -> Later:
+        """The function `later`, once in a call. Its launches may not read what the call returns."""
+        self.later_launches, self.later_outputs = launches, list(outputs)
+        return later(launches, outputs)
 
-    def replay(self, outputs: Sequence[Any]) -> "Replay":
+    def replay(self, outputs: Sequence[Tensor]) -> "Replay":
         """The same launches for other inputs. Memory of a tensor that is not an output is scratch."""
-        outputs = [x for x in outputs if isinstance(x, Tensor)]
-        addresses = [x.data_ptr() for x in outputs]
+        results = [*outputs, *self.later_outputs]
+        addresses = [x.data_ptr() for x in results]
+        scratch = len(self.inputs)
         places: list[tuple[Tensor, int, int]] = []  # tensor that was made, number of its new tensor, offset there
-        first, size = len(self.inputs), 0
+        size = 0
         for x in self.made:
             if x.data_ptr() in addresses:
-                places.append((x, first + addresses.index(x.data_ptr()), 0))
+                places.append((x, scratch + 1 + addresses.index(x.data_ptr()), 0))
             else:
-                places.append((x, first + len(outputs), size))
+                places.append((x, scratch, size))
                 size += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
 
         def place(x: Any) -> Any:
             if not isinstance(x, Tensor):
                 return x
             for k, tensor in enumerate(self.inputs):
-                if tensor is x:
+                if tensor is not None and tensor.data_ptr() == x.data_ptr():
                     return Place(k, 0, x.dtype)
             for tensor, k, offset in places:
                 if 0 <= x.data_ptr() - tensor.data_ptr() < tensor.nbytes:
                     return Place(k, offset + x.data_ptr() - tensor.data_ptr(), x.dtype)
             raise ValueError("an argument of a recorded launch must be an input or come from Recording.empty")
 
-        def placed(x: Launch) -> Launch:
-            return x._replace(arguments=tuple(map(place, x.arguments)))
+        def placed(launches: Sequence[Launch]) -> list[Launch]:
+            return [x._replace(arguments=tuple(map(place, x.arguments))) for x in launches]
 
-        later = None if self.later is None else placed(self.later)
-        return Replay([placed(x) for x in self.launches], later, [self._form(x) for x in outputs], size)
+        forms = [self._form(x) for x in results]
+        return Replay(placed(self.launches), placed(self.later_launches), forms, len(outputs), size)
 
     def _form(self, output: Tensor) -> Form:
         """Like an input of the same shape if there is one, since `empty_like` is the fastest way to get memory."""
@@ -110,89 +131,156 @@ class Recording:
         return Form(-1, tuple(output.shape), output.dtype)
 
 
+Tensors = list[Tensor | None]
+"""The inputs of a call, its scratch memory, its outputs, and the outputs of its launches for later."""
+
+
 class Replay:
     """Launches kernels with all arguments known but the addresses of the tensors."""
 
-    def __init__(self, launches: list[Launch], later: Launch | None, outputs: list[Form], scratch: int) -> None:
-        self.launches, self.later, self.outputs, self.scratch = launches, later, outputs, (scratch,)
+    def __init__(
+        self, launches: list[Launch], later_launches: list[Launch], forms: list[Form], outputs: int, scratch: int
+    ) -> None:
+        self.launches, self.later_launches, self.scratch = launches, later_launches, (scratch,)
+        self.forms, self.later_forms = forms[:outputs], forms[outputs:]
         self.direct: dict[int, list[Any]] = {}  # by device
-        self.direct_later: dict[int, Any] = {}
+        self.direct_later: dict[int, list[Any]] = {}
 
     def __call__(self, *inputs: Tensor | None) -> list[Any]:
-        """The outputs, then the launch for later, which keeps all memory that it may need.
+        """The outputs, then the launches for later, which keep all memory that they need but the outputs.
 
         Inputs must be contiguous, and None where they were None in the recording.
         """
         first: Any = inputs[0]
-        device, number = first.device, first.get_device()
-        results: list[Any] = [
-            torch.empty(shape, dtype=dtype, device=device) if like < 0 else torch.empty_like(inputs[like])  # type: ignore[arg-type]
-            for like, shape, dtype in self.outputs
-        ]
-        tensors = *inputs, *results
-        if self.scratch[0]:
-            tensors = *tensors, torch.empty(self.scratch, dtype=torch.uint8, device=device)
-        ready = self.direct.get(number)
+        number = first.get_device()
+        results: list[Any] = self._allocate(self.forms, inputs)
+        memory = torch.empty(self.scratch, dtype=torch.uint8, device=first.device) if self.scratch[0] else None
+        tensors = [*inputs, memory, *results]
+        given = self._allocate(self.later_forms, inputs)
+        tensors += given
+        ready, launches = self.direct.get(number), None
         if ready is None or number != values.current_device():
             self._first(number, tensors)
-            return results if self.later is None else [*results, self._first_later(number, tensors)]
-        addresses = [0 if x is None else x.data_ptr() for x in tensors]
-        stream = values.current_stream(number)
-        for run, programs, function, metadata, arguments, constants in ready:
-            filled = [x if k < 0 else addresses[k] + x for k, x in arguments]
-            run(programs, 1, 1, stream, function, metadata, None, None, None, *filled, *constants)
-        if self.later is not None:
-            known = self.direct_later.get(number)
-            results.append(self._first_later(number, tensors) if known is None else _later(known, addresses, tensors))
+        else:
+            addresses = [0 if x is None else x.data_ptr() for x in tensors]
+            stream = values.current_stream(number)
+            for run, programs, function, metadata, arguments, constants in _filled(ready, addresses):
+                run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments, *constants)
+            if (ready_later := self.direct_later.get(number)) is not None:
+                launches = list(_filled(ready_later, addresses))
+        if self.later_launches:
+            results.append(_Later(self, tensors[: len(inputs) + 1], len(results), given, number, launches))
         return results
 
-    def _first(self, device: int, tensors: tuple[Tensor | None, ...]) -> None:
+    def _allocate(self, forms: list[Form], inputs: Sequence[Tensor | None]) -> list[Tensor]:
+        first: Any = inputs[0]
+        return [
+            torch.empty(shape, dtype=dtype, device=first.device) if like < 0 else torch.empty_like(inputs[like])  # type: ignore[arg-type]
+            for like, shape, dtype in forms
+        ]
+
+    def _first(self, device: int, tensors: Tensors) -> None:
         """Launch by `start`, and prepare the launches of later calls on this device."""
-        found = []
-        for launch in self.launches:
-            kernel, programs, warps, arguments, constants = self._filled(launch, tensors)
-            start(kernel, programs, warps, arguments, constants)
-            found.append(_direct(launch, device, *map(type, arguments)))
+        found = [self._start(device, launch, tensors) for launch in self.launches]
         if None not in found:
             self.direct[device] = found
 
-    def _first_later(self, device: int, tensors: tuple[Tensor | None, ...]) -> Later:
-        """Prepare the launch for later, and those of later calls on this device if the kernel was launched before."""
-        assert self.later is not None
-        launch = self._filled(self.later, tensors)
-        found = _direct(self.later, device, Tensor, int, *map(type, launch.arguments))
-        if found is not None:
+    def first_later(self, device: int, tensors: Tensors, x: Tensor, n: int) -> None:
+        """The same for the launches for later."""
+        before: tuple[Any, ...] = x, n
+        found = []
+        for launch in self.later_launches:
+            found.append(self._start(device, launch, tensors, *before))
+            before = ()
+        if None not in found:
             self.direct_later[device] = found
-        return prepare(*launch)
 
-    def _filled(self, launch: Launch, tensors: tuple[Tensor | None, ...]) -> Launch:
-        arguments = (self._tensor(tensors, x) if isinstance(x, Place) else x for x in launch.arguments)
-        return launch._replace(arguments=tuple(arguments))
+    def _start(self, device: int, launch: Launch, tensors: Tensors, *before: Any) -> tuple[Any, ...] | None:
+        """Start a launch, with other arguments before its own, and return what starts it directly.
 
-    def _tensor(self, tensors: tuple[Tensor | None, ...], place: Place) -> Tensor:
+        None if that is not possible, as in Triton's interpreter.
+        """
+        own = (self._tensor(tensors, x) if isinstance(x, Place) else x for x in launch.arguments)
+        filled = launch._replace(arguments=(*before, *own))
+        start(*filled)
+        program = triton_start.find(filled, device)
+        if not triton_start.DIRECT_LAUNCH or program is None:
+            return None
+        places = [(x.tensor, x.offset) if isinstance(x, Place) else (-1, x) for x in launch.arguments]
+        return program.run, launch.programs, program.function, program.packed_metadata, places, launch.constants
+
+    def _tensor(self, tensors: Tensors, place: Place) -> Tensor:
         x = tensors[place.tensor]
         assert x is not None
         if x.dtype == place.dtype and not place.offset:
-            return x
+            return x.detach()  # a plain tensor also for a parameter
         size = (x.nbytes - place.offset) // place.dtype.itemsize * place.dtype.itemsize
         return x.view(-1).view(torch.uint8)[place.offset :][:size].view(place.dtype)
 
 
-def _direct(launch: Launch, device: int, *types: type) -> tuple[Any, ...] | None:
-    """What a direct launch needs; None if the kernel was not compiled yet, or cannot be launched directly."""
-    program = triton_start.find(launch.kernel, device, launch.constants, *types)
-    if not triton_start.DIRECT_LAUNCH or program is None:
-        return None
-    places = [(x.tensor, x.offset) if isinstance(x, Place) else (-1, x) for x in launch.arguments]
-    return program.run, launch.programs, program.function, program.packed_metadata, places, launch.constants
+class _Later:
+    """The launches for later of a `Replay`."""
+
+    def __init__(
+        self,
+        replay: Replay,
+        tensors: Tensors,  # inputs and scratch memory
+        returned: int,  # outputs of the call
+        outputs: list[Tensor] | None,
+        device: int,
+        launches: list[tuple[Any, ...]] | None,
+    ) -> None:
+        self.replay, self.tensors, self.returned, self.outputs = replay, tensors, returned, outputs
+        self.device, self.launches = device, launches
+
+    def __call__(self, x: Tensor, n: int) -> list[Tensor]:
+        outputs, self.outputs = self.outputs, None  # no reference stays here: autograd may then use them as they are
+        if self.launches is None or outputs is None or self.device != values.current_device():
+            if outputs is None:
+                outputs = self.replay._allocate(self.replay.later_forms, self.tensors)
+            self.replay.first_later(self.device, [*self.tensors, *(None,) * self.returned, *outputs], x, n)
+            return outputs
+        stream, given = values.current_stream(self.device), [x.data_ptr(), n]
+        for run, programs, function, metadata, arguments, constants in self.launches:
+            run(programs, 1, 1, stream, function, metadata, None, None, None, *given, *arguments, *constants)
+            given = []
+        return outputs
 
 
-def _later(direct: tuple[Any, ...], addresses: list[int], tensors: tuple[Tensor | None, ...]) -> Later:
-    run, programs, function, metadata, arguments, constants = direct
-    last = [x if k < 0 else addresses[k] + x for k, x in arguments]
+def _filled(launches: list[Any], addresses: list[int]) -> Iterator[tuple[Any, ...]]:
+    """Launches with the addresses of their arguments."""
+    for run, programs, function, metadata, arguments, constants in launches:
+        known = [x if k < 0 else addresses[k] + x for k, x in arguments]
+        yield run, programs, function, metadata, known, constants
 
-    def launch(x: Tensor, n: int, _alive: tuple[Tensor | None, ...] = tensors) -> None:
-        stream = values.current_stream(x.get_device())
-        run(programs, 1, 1, stream, function, metadata, None, None, None, x.data_ptr(), n, *last, *constants)
+
+def later(launches: Sequence[Launch], outputs: Sequence[Tensor]) -> Later:
+    """A `Later` that is not recorded."""
+    made: Sequence[Tensor] | None = outputs
+    templates = [x._replace(arguments=tuple(_position(a, outputs) for a in x.arguments)) for x in launches]
+    forms = [(x.shape, x.dtype, x.device) for x in outputs]
+
+    def launch(x: Tensor, n: int) -> Sequence[Tensor]:
+        nonlocal made
+        found = made or [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in forms]
+        made = None
+        before: tuple[Any, ...] = x, n
+        for template in templates:
+            own = (found[a.number] if isinstance(a, _Output) else a for a in template.arguments)
+            start(*template._replace(arguments=(*before, *own)))
+            before = ()
+        return found
 
     return launch
+
+
+class _Output(NamedTuple):
+    number: int
+
+
+def _position(x: Any, outputs: Sequence[Tensor]) -> Any:
+    """The position of x among the outputs, so that no reference to it remains; x if it is not one of them."""
+    for k, output in enumerate(outputs):
+        if x is output:
+            return _Output(k)
+    return x

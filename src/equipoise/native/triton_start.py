@@ -6,7 +6,7 @@ Our kernels are not specialised on values or addresses (`jit_unspecialized`), so
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -26,6 +26,17 @@ def jit_unspecialized(kernel: Any) -> Any:
     """
     runtime = [name for name in inspect.signature(kernel).parameters if name not in kernel.__annotations__]
     return triton.jit(kernel, do_not_specialize=runtime)
+
+
+class Launch(NamedTuple):
+    """The arguments of `start`."""
+
+    kernel: Any
+    programs: int
+    warps: int
+    arguments: tuple[Any, ...]
+    constants: tuple[Any, ...]
+    dtypes: tuple[torch.dtype, ...] = ()
 
 
 compiled: dict[Any, Any] = {}  # compiled kernels by kernel, device, constants and argument types
@@ -58,9 +69,9 @@ def start(
         found[programs, 1, 1](*arguments, *constants, stream=stream)
 
 
-def find(kernel: Any, device: int, constants: tuple[Any, ...], *types: type) -> Any:
-    """The compiled kernel that `start` launches with arguments of these types; None in Triton's interpreter."""
-    return compiled.get((kernel.fn, device, constants, *types))
+def find(launch: Launch, device: int) -> Any:
+    """The compiled kernel of a launch that was started on this device; None in Triton's interpreter."""
+    return compiled.get((launch.kernel.fn, device, launch.constants, *launch.dtypes, *map(type, launch.arguments)))
 
 
 def prepare(
@@ -68,17 +79,17 @@ def prepare(
 ) -> Callable[[Tensor, int], None]:
     """A function that takes the first two arguments, a tensor and a number, and launches on this device."""
     device = arguments[0].get_device()
-    found = find(kernel, device, constants, Tensor, int, *map(type, arguments))
+    found = compiled.get((kernel.fn, device, constants, Tensor, int, *map(type, arguments)))
     if not DIRECT_LAUNCH or found is None or device != values.current_device():
         return lambda x, n: start(kernel, programs, warps, (x, n, *arguments), constants)
     run, stream = found.run, values.current_stream
     program = found.function, found.packed_metadata, None, None, None
     last = *_addresses(arguments), *constants
 
-    def later(x: Tensor, n: int, _alive: tuple[Any, ...] = arguments) -> None:
+    def launch(x: Tensor, n: int, _alive: tuple[Any, ...] = arguments) -> None:
         run(programs, 1, 1, stream(device), *program, x.data_ptr(), n, *last)
 
-    return later
+    return launch
 
 
 def _addresses(arguments: tuple[Any, ...]) -> list[Any]:

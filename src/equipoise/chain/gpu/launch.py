@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...native.triton_replay import Later, Recording
-from ...native.triton_start import prepare, start
+from ...native.triton_replay import Recording
+from ...native.triton_start import start
 from ...native.values import resolved
 from . import (
     decode_kernels,
@@ -213,10 +213,6 @@ class Launcher(Chains):
     def launch(self, *arguments: Any) -> None:
         """`start`, recorded if the call is."""
         (start if self.recording is None else self.recording.start)(*arguments)
-
-    def prepare(self, *arguments: Any) -> Later:
-        """A launch whose first two arguments are given later, recorded if the call is."""
-        return (prepare if self.recording is None else self.recording.prepare)(*arguments)
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """(*batch, *shape), uninitialised."""

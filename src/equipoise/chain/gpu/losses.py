@@ -10,7 +10,8 @@ from functools import partial
 
 from torch import Tensor
 
-from ...native.triton_replay import Later, Recording
+from ...native.triton_replay import Later, Recording, later
+from ...native.triton_start import Launch
 from ...native.values import has_values
 from ..scoring import WeightedGradient
 from ..totals import Total
@@ -34,12 +35,12 @@ def fused_loss(
     """`cpu.backend.fused_loss`, for all weights that have values. All edges must share a matrix."""
     inputs = unary, pairwise, lengths, int64_labels(labels), None if total is None else total.empty
     name = loss_name, None if total is None else total[:2]
-    value, nodes, gradient, weigh = repeated(name, partial(_call, *name), scan.chunk_for_sums, *inputs)
+    value, weigh = repeated(name, partial(_call, *name), scan.chunk_for_sums, *inputs)
 
     def weighted(weight: Tensor) -> tuple[Tensor, Tensor] | None:
         if not has_values(weight):
             return None
-        weigh(*weight_and_stride(weight))
+        nodes, gradient = weigh(*weight_and_stride(weight))
         return nodes, gradient
 
     return value, weighted
@@ -55,25 +56,37 @@ def _call(
     lengths: Tensor,
     labels: Tensor | None,
     empty: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Later]:
-    """The losses or their total, memory for the gradients of unary and pairwise, and the launch that completes them."""
-    launcher = Launcher(unary, pairwise, lengths, recording)
+) -> tuple[Tensor, Later]:
+    """The losses or their total, and the launch that completes their gradient."""
+    value, launch, outputs = loss_and_launch(
+        Launcher(unary, pairwise, lengths, recording), chunk, loss_name, labels, total, empty
+    )
+    return value, (later if recording is None else recording.later)([launch], outputs)
+
+
+def loss_and_launch(
+    launcher: Launcher,
+    chunk: int,
+    loss_name: str,
+    labels: Tensor | None,
+    total: tuple[str, bool] | None,
+    empty: Tensor | None,
+) -> tuple[Tensor, Launch, tuple[Tensor, Tensor]]:
+    """The losses or their total, the launch that weighs their gradient, and memory for that: unary and pairwise.
+
+    The first two arguments of the launch are missing: the weights and their stride.
+    """
     losses, nodes, edges = LOSSES[loss_name](launcher, chunk, labels)
-    gradient = launcher.allocate(pairwise.shape, pairwise.dtype)
-    if total is None:
-        return losses, nodes, gradient, _weigh(launcher, nodes, edges, gradient, None)
-    value = launcher.total(losses, empty, *total)
-    return value, nodes, gradient, _weigh(launcher, nodes, edges, gradient, losses)
-
-
-def _weigh(launcher: Launcher, nodes: Tensor, edges: Tensor, gradient: Tensor, shares: Tensor | None) -> Later:
     p, parts = launcher.plan, edges.shape[1]
+    value = losses if total is None else launcher.total(losses, empty, *total)
+    outputs = launcher.empty(p.length, p.m), launcher.allocate(launcher.given_shape, nodes.dtype)
     many = p.sequences * parts > MANY_ROWS * p.matrices
     blocks, rows, warps = math.ceil(p.m * p.m / COLUMNS), ROWS[many], MANY_ROWS_WARPS if many else 1
     programs = p.matrices * blocks + math.ceil(p.sequences * p.length * p.m / (rows * COLUMNS))
+    arguments = nodes, edges, None if total is None else losses, *outputs
     numbers = p.sequences, parts, p.length, p.inner, p.matrices, blocks
-    arguments = nodes, edges, gradient, shares, *numbers
-    return launcher.prepare(weigh_kernels.weigh_kernel, programs, warps, arguments, (p.m, rows, COLUMNS))
+    launch = Launch(weigh_kernels.weigh_kernel, programs, warps, (*arguments, *numbers), (p.m, rows, COLUMNS))
+    return value, launch, outputs
 
 
 def likelihood(launcher: Launcher, chunk: int, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

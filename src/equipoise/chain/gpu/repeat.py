@@ -5,14 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ...native.triton_replay import Recording, Replay
+from ...native import triton_replay
+from ...native.triton_replay import Recording
 from ...native.values import resolved
 from .launch import Launcher, plan
 from .scan import Chunks
-
-MAX_REPLAYS = 4096  # shapes whose launches are kept
-
-replays: dict[Any, Replay] = {}
 
 
 def repeated(
@@ -24,30 +21,16 @@ def repeated(
     lengths: Tensor,
     *others: Tensor | None,
 ) -> Sequence[Any]:
-    """call(recording, chunk(unary, pairwise), *inputs); after the first call for these shapes, its launches again.
-
-    What is not recorded: inputs with gaps in memory, and an input given twice, since a recording could not tell which
-    of them a kernel reads.
-    """
+    """call(recording, chunk(unary, pairwise), *inputs); after the first call for these shapes, its launches again."""
     unary, pairwise = resolved(unary), resolved(pairwise)
-    inputs = unary, pairwise, lengths, *others
-    for x in inputs:
-        if x is not None and not x.is_contiguous():
-            return call(None, chunk(unary, pairwise), *inputs)
+
+    def first(recording: Recording | None, u: Tensor, w: Tensor, *rest: Tensor | None) -> Sequence[Any]:
+        return call(recording, chunk(u, w), u, w, *rest)
+
+    if not plan(unary.shape, pairwise.shape).indexable:  # pairwise must be copied first
+        return first(None, unary, pairwise, lengths, *others)
     key = name, unary.shape, pairwise.shape, *[x is None for x in others]
-    found = replays.get(key)
-    if found is not None:
-        return found(*inputs)
-    tensors = [x for x in inputs if x is not None]
-    exist = plan(unary.shape, pairwise.shape).indexable and all(x.numel() for x in tensors)
-    if not exist or len({id(x) for x in tensors}) < len(tensors):
-        return call(None, chunk(unary, pairwise), *inputs)
-    recording = Recording(*inputs)
-    outputs = call(recording, chunk(unary, pairwise), *inputs)
-    if len(replays) >= MAX_REPLAYS:
-        replays.clear()
-    replays[key] = recording.replay(outputs)
-    return outputs
+    return triton_replay.repeated(key, first, unary, pairwise, lengths, *others)
 
 
 def messages(

@@ -20,10 +20,10 @@ def load_weight(weight, stride, shares, n, known):
 
 @jit_unspecialized
 def weigh_kernel(
-    weight, stride, nodes, edges, gradient, shares, N, parts, L, inner, count, blocks,
+    weight, stride, nodes, edges, shares, weighted, gradient, N, parts, L, inner, count, blocks,
     M: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """sum_n weight_n edges_n over the sequences of each matrix into gradient, (count, M, M), and nodes_n *= weight_n.
+    """gradient = sum_n weight_n edges_n over the sequences of each matrix, (count, M, M); weighted = weight_n nodes_n.
 
     If shares are given, (N,), each weight is multiplied by its share.
 
@@ -50,4 +50,4 @@ def weigh_kernel(
         place = (pid - count * blocks).to(tl.int64) * (ROWS * COLUMNS) + tl.arange(0, ROWS * COLUMNS)
         inside = place < N.to(tl.int64) * L * M
         own = load_weight(weight, stride, shares, place // (L * M), inside)
-        tl.store(nodes + place, own * tl.load(nodes + place, mask=inside, other=0.0), mask=inside)
+        tl.store(weighted + place, own * tl.load(nodes + place, mask=inside, other=0.0), mask=inside)

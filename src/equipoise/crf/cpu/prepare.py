@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...chain.cpu import backend as chain
 from ...chain.cpu.library import library as chain_library
+from ...chain.totals import Total
 from ...native.compiler import build
 from ...native.values import readable, resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Parameters, as_bytes
+from ..prepare import Gradients, Parameters, as_bytes
 
 HALF = torch.float16, torch.bfloat16  # computed in float32
 CPU = torch.device("cpu")  # explicit, since the default device may differ
@@ -44,6 +46,47 @@ def fits(unary: Tensor, parameters: Parameters, state: KernelState) -> bool:
     alike = all(x is None or x.dtype == dtype for x in (*parameters[1:3], *state.tensors))
     alike = alike and (unary.dtype == dtype or (dtype == torch.float32 and unary.dtype in HALF))
     return alike and unary.numel() > 0 and library(dtype) is not None and readable(unary, parameters.pairwise)
+
+
+def loss(
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState,
+    kind: int,
+    mask: Tensor | None,
+    labels: Tensor,
+    loss_name: str,
+    total: Total,
+) -> tuple[Tensor, Gradients] | None:
+    call = Call(unary, parameters, state, kind)
+    gold, valid = call.keep(mask, labels)
+    if not valid:
+        return None
+    chains = *call.assemble(), call.lengths, gold
+    total = total._replace(empty=call.empty)
+    value, weighted = chain.fused_loss(loss_name, *chains, total)
+    unused = [weighted]  # it can be called once
+
+    def gradients(weight: Tensor) -> tuple[Tensor | None, ...]:
+        found: Any = unused.pop()(weight) if unused else None
+        if found is None:
+            weights = total.gradient(weight, call.lengths).expand(call.lengths.shape)
+            _, *found = chain.loss_and_gradient(loss_name, *chains, weights)
+        return call.gradients(*found)
+
+    return value, gradients
+
+
+def decode(
+    rule: str,
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState,
+    kind: int,
+    mask: Tensor | None,
+    in_place: bool,
+) -> None:
+    """None: the functions are called one after the other, which takes little time on a CPU."""
 
 
 class Call:

@@ -1,16 +1,27 @@
-"""Launch the kernels before and after those of the chain: two forward, two backward, and one for predicted labels."""
+"""Launch the kernels before and after those of the chain: two forward, two backward, and one for predicted labels.
+
+Together with those of the chain they are one call, whose launches are recorded and repeated (`native.triton_replay`).
+"""
 
 import functools
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...native.triton_start import start
+from ...chain.gpu import repeat, scan
+from ...chain.gpu.backend import has_fused_loss
+from ...chain.gpu.launch import Launcher, weight_and_stride
+from ...chain.gpu.losses import loss_and_launch
+from ...chain.gpu.wide import wide
+from ...chain.totals import Total
+from ...native.triton_replay import Later, Recording, later, repeated
+from ...native.triton_start import Launch, start
 from ...native.values import resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Parameters, as_bytes
+from ..prepare import Gradients, Parameters, as_bytes
 from . import gradient_kernels, kernels
 
 READS_LABELS = False
@@ -19,6 +30,8 @@ WARPS, BLOCK, TILE = 4, 1024, 2048
 MAX_LABELS, MAX_SCORES = 256, 2**17
 """The numbers of labels, and of scores of a sequence. One program sums over each matrix and each sequence."""
 NARROW = torch.float32, torch.bfloat16, torch.float16
+RULES = {"map": (repeat.decode, "chunk_for_decode"), "marginal": (repeat.likeliest, "chunk_for_sums")}
+"""Rules of prediction with kernels, and the function of `scan` that chooses the size of a chunk."""
 
 
 class Plan(NamedTuple):
@@ -33,8 +46,11 @@ class Plan(NamedTuple):
 
 def fits(unary: Tensor, parameters: Parameters, state: KernelState) -> bool:
     length, m = unary.shape[-2:]
+    dtype = parameters.pairwise.dtype
     return (
         unary.dtype in NARROW
+        and dtype in NARROW
+        and all(x is None or x.dtype == dtype for x in parameters[1:3])
         and m <= MAX_LABELS
         and length * m <= MAX_SCORES
         and 0 < unary.numel() < 2**31
@@ -50,78 +66,185 @@ def plan(shape: torch.Size) -> Plan:
     return Plan(shape.numel() // (length * m), length, -(-length // positions), (m, labels, positions), _blocks(m * m))
 
 
+def loss(
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState,
+    kind: int,
+    mask: Tensor | None,
+    labels: Tensor,
+    loss_name: str,
+    total: Total,
+) -> tuple[Tensor, Gradients] | None:
+    if not has_fused_loss(unary, parameters.pairwise):
+        return None
+    name = loss_name, total[:2], kind, state.horizon
+    value, gradients = _repeated(name, _loss, unary, parameters, state, mask, labels)
+    present = [x is not None for x in (unary, *parameters[:3])]
+
+    def weighted(weight: Tensor) -> tuple[Tensor | None, ...]:
+        each = iter(gradients(*weight_and_stride(weight)))
+        if kind == LEARNING:
+            torch.autograd.graph.increment_version(state.tensors)
+        return tuple(next(each) if there else None for there in present)
+
+    return value, weighted
+
+
+def decode(
+    rule: str,
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState,
+    kind: int,
+    mask: Tensor | None,
+    in_place: bool,
+) -> Sequence[Tensor] | None:
+    if rule not in RULES or wide(unary):
+        return None
+    name = rule, in_place, kind, state.horizon
+    return _repeated(name, _decode, unary, parameters, state, mask, None)
+
+
+def _repeated(
+    name: tuple[Any, ...],
+    call: Any,
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState,
+    mask: Tensor | None,
+    labels: Tensor | None,
+) -> Sequence[Any]:
+    """call(*name, recording, *inputs), or its recorded launches."""
+    scores = [None if x is None else resolved(x).contiguous() for x in (unary, *parameters[:3])]
+    kept = None if mask is None else as_bytes(mask)
+    gold = None if labels is None else labels.to(torch.int64).contiguous()
+    inputs = *scores, *parameters[3:], kept, gold, *state[:5]
+    key = call, *name, unary.shape, unary.dtype, parameters[0].dtype, *[x is None for x in inputs]
+    return repeated(key, functools.partial(call, *name), *inputs)
+
+
+def _begin(kind: int, horizon: int, recording: Recording | None, inputs: tuple[Any, ...]) -> "Call":
+    """The call of recorded inputs."""
+    state = KernelState(*inputs[9:])._replace(horizon=horizon)
+    return Call(inputs[0], Parameters(*inputs[1:7]), state, kind, recording)
+
+
+def _loss(
+    loss_name: str, total: tuple[str, bool], kind: int, horizon: int, recording: Recording | None, *inputs: Any
+) -> tuple[Tensor, Later]:
+    """The total, and the launches that compute the gradients of unary, pairwise, start and end."""
+    call = _begin(kind, horizon, recording, inputs)
+    moved, _ = call.keep(*inputs[7:9])
+    u, w = call.assemble()
+    launcher = Launcher(u, w, call.lengths, recording)
+    value, weigh, to_chain = loss_and_launch(launcher, scan.chunk_for_sums(u, w), loss_name, moved, total, call.empty)
+    launches, found = call.gradient_launches(*to_chain)
+    outputs = [x for x in found if x is not None]
+    return value, (later if recording is None else recording.later)([weigh, *launches], outputs)
+
+
+def _decode(
+    rule: str, in_place: bool, kind: int, horizon: int, recording: Recording | None, *inputs: Any
+) -> tuple[Tensor, ...]:
+    """Labels in place; or moved to the front, and how many of them count."""
+    call = _begin(kind, horizon, recording, inputs)
+    call.keep(*inputs[7:9])
+    u, w = call.assemble()
+    function, chunk = RULES[rule]
+    labels, *_ = function(recording, getattr(scan, chunk)(u, w), u, w, call.lengths)
+    return (call.place(labels),) if in_place else (labels, call.lengths)
+
+
 class Call:
     """`prepare.Call` in Triton."""
 
-    def __init__(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int) -> None:
-        self.plan, self.state, self.kind = plan(unary.shape), state, kind
+    def __init__(
+        self,
+        unary: Tensor,
+        parameters: Parameters,
+        state: KernelState,
+        kind: int,
+        recording: Recording | None = None,
+    ) -> None:
+        self.plan, self.state, self.kind, self.recording = plan(unary.shape), state, kind, recording
         self.batch, self.device = unary.shape[:-2], unary.device
-        self.unary = _readable(unary)
         pairwise, first, last, *allowed = parameters
-        own = (
-            _readable(pairwise),
-            None if first is None else _readable(first),
-            None if last is None else _readable(last),
-        )
-        self.given = self.unary, *own, *map(_bytes, allowed)
+        own = (None if x is None else _readable(x) for x in (first, last))
+        self.given = _readable(unary), _readable(pairwise), *own, *map(_bytes, allowed)
         self.dtypes = unary.dtype, pairwise.dtype
         sequences = self.plan.sequences
-        measures = torch.empty(2 * sequences + 8, device=self.device)
+        measures = self._empty((2 * sequences + 8,))
         self.sizes, self.counts, self.found = measures.split((sequences + 1, sequences + 1, 6))
 
     def keep(self, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, bool]:
-        batch, plan, device = self.batch, self.plan, self.device
-        self.rank = torch.empty((*batch, plan.length), dtype=torch.int32, device=device)
-        self.lengths = torch.empty(batch, dtype=torch.int64, device=device)
-        self.marked = torch.empty(batch, dtype=torch.uint8, device=device)
+        batch, plan = self.batch, self.plan
+        self.rank = self._empty((*batch, plan.length), torch.int32)
+        self.lengths = self._empty(batch, torch.int64)
+        self.marked = self._empty(batch, torch.uint8)
         self.empty = self.marked.view(torch.bool)
-        moved = None if labels is None else torch.empty((*batch, plan.length), dtype=torch.int64, device=device)
+        moved = None if labels is None else self._empty((*batch, plan.length), torch.int64)
         read = _bytes(mask), None if labels is None else labels.to(torch.int64).contiguous()
         written = self.lengths, self.marked, self.rank, moved, self.sizes, self.counts
         arguments = *self.given, *read, *written, plan.sequences, plan.length
         constants = *plan.constants, self.kind, BLOCK
-        start(kernels.keep_kernel, plan.sequences + 1, WARPS, arguments, constants, self.dtypes)
+        self._start(kernels.keep_kernel, plan.sequences + 1, WARPS, arguments, constants, self.dtypes)
         return moved, True
 
     def assemble(self) -> tuple[Tensor, Tensor]:
         plan, state = self.plan, self.state
         m = plan.constants[0]
-        unary = torch.empty((*self.batch, plan.length, m), device=self.device)
-        pairwise = torch.empty((m, m), device=self.device)
+        unary, pairwise = self._empty((*self.batch, plan.length, m)), self._empty((m, m))
         read = self.lengths, self.marked, self.rank, self.sizes, state.scales, state.size, state.examples, self.found
         arguments = *self.given, *read, unary, pairwise, plan.sequences, plan.length, plan.tiles
         constants = *plan.constants, state.horizon, self.kind, BLOCK
         programs = plan.sequences * plan.tiles + plan.blocks
-        start(kernels.assemble_kernel, programs, WARPS, arguments, constants, self.dtypes)
+        self._start(kernels.assemble_kernel, programs, WARPS, arguments, constants, self.dtypes)
         return unary, pairwise
 
     def gradients(self, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
-        plan, state, (unary, pairwise, first, last, *_) = self.plan, self.state, self.given
-        to_unary, to_pairwise = _readable(to_unary), _readable(to_pairwise)
-        learning = self.kind == LEARNING
-        parts = torch.empty(2 * plan.sequences + 2 if learning else 0, device=self.device)
-        if learning:
+        launches, found = self.gradient_launches(_readable(to_unary), _readable(to_pairwise))
+        for launch in launches:
+            start(*launch)
+        if self.kind == LEARNING:
+            torch.autograd.graph.increment_version(self.state.tensors)
+        return found
+
+    def gradient_launches(
+        self, to_unary: Tensor, to_pairwise: Tensor
+    ) -> tuple[list[Launch], tuple[Tensor | None, ...]]:
+        """Launches that compute the gradients, and memory for them."""
+        plan, state, launches = self.plan, self.state, []
+        parts = self._empty((2 * plan.sequences + 2,)) if self.kind == LEARNING else None
+        if parts is not None:
             read = self.lengths, self.rank, self.found, to_unary, to_pairwise, parts, plan.sequences, plan.length
-            own = *plan.constants, BLOCK
-            start(gradient_kernels.products_kernel, plan.sequences + 1, WARPS, (*self.given, *read), own, self.dtypes)
-        found = tuple(None if x is None else torch.empty_like(x) for x in (unary, pairwise, first, last))
+            kernel, own = gradient_kernels.products_kernel, (*plan.constants, BLOCK)
+            launches.append(Launch(kernel, plan.sequences + 1, WARPS, (*self.given, *read), own, self.dtypes))
+        found = tuple(None if x is None else self._empty(x.shape, x.dtype) for x in self.given[:4])
         measured = self.lengths, self.marked, self.rank, self.sizes, self.counts, self.found
         moving = state.scales, state.squares, state.steps, state.size, state.examples
         numbers = plan.sequences, plan.length, plan.tiles
         arguments = *self.given, *measured, to_unary, to_pairwise, parts, *found, *moving, *numbers
-        pace = STEP, SLOWER_AFTER, SMOOTHING
+        constants = *plan.constants, STEP, SLOWER_AFTER, SMOOTHING, self.kind, BLOCK
         programs = plan.sequences * plan.tiles + 2 + plan.blocks
-        constants = *plan.constants, *pace, self.kind, BLOCK
-        start(gradient_kernels.gradients_kernel, programs, WARPS, arguments, constants, self.dtypes)
-        if learning:
-            torch.autograd.graph.increment_version(state.tensors)
-        return found
+        kernel = gradient_kernels.gradients_kernel
+        launches.append(Launch(kernel, programs, WARPS, arguments, constants, self.dtypes))
+        return launches, found
 
     def place(self, labels: Tensor) -> Tensor:
-        labels, found, total = labels.contiguous(), torch.empty_like(labels), labels.numel()
+        labels = labels.contiguous()
+        found, total = self._empty(labels.shape, labels.dtype), labels.numel()
         arguments = labels, self.rank, found, labels.shape[-1], total
-        start(kernels.place_kernel, _blocks(total), WARPS, arguments, (BLOCK,))
+        self._start(kernels.place_kernel, _blocks(total), WARPS, arguments, (BLOCK,))
         return found
+
+    def _empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        if self.recording is not None:
+            return self.recording.empty(shape, dtype, self.device)
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def _start(self, *launch: Any) -> None:
+        (start if self.recording is None else self.recording.start)(*launch)
 
 
 def _readable(x: Tensor) -> Tensor:
