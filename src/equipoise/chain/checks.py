@@ -20,7 +20,7 @@ def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels
     Shapes, dtypes and devices that passed before are found in a cache. The lookup takes a third of the time of the
     checks, which matters for short chains.
     """
-    key = (_signature(unary), _signature(pairwise), _signature(lengths), _signature(labels)) if eager() else None
+    key = (signature(unary), signature(pairwise), signature(lengths), signature(labels)) if eager() else None
     cached = _validated.get(key)
     if cached is not None and (lengths is not None or not capturing(unary)):
         return Problem(unary, pairwise, cached if lengths is None else lengths)
@@ -63,8 +63,8 @@ def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths
         check_label_values(unary, labels, valid)
 
 
-def _signature(x: Tensor | None) -> tuple[torch.Size, torch.dtype, torch.device] | type:
-    """The properties that `_validate` checks."""
+def signature(x: Tensor | None) -> tuple[torch.Size, torch.dtype, torch.device] | type:
+    """The properties of an argument that are always checked."""
     return (x.shape, x.dtype, x.device) if isinstance(x, Tensor) else type(x)
 
 

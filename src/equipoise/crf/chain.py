@@ -237,7 +237,7 @@ class ChainCRF(ChainPotentials):
         >>> crf.balance(torch.full((2, 5, 3), -4.0))
         tensor(8.)
         """
-        self._check_shapes(unary, mask)
+        self._check(unary, mask)
         kept = self._keep(unary, mask)
         parts = self._balanced(kept.blank(kept.compact(unary), 1), kept)
         u, w = self.energy.norms(parts.unary, self._counted(parts.row), kept.lengths)()

@@ -123,7 +123,7 @@ class ChainPotentials(nn.Module):
 
     def _prepare(self, unary: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Potentials, Kept]:
         """Potentials for a method that predicts, or with `learning`, for one that a loss may be computed from."""
-        self._check_shapes(unary, mask)
+        self._check(unary, mask)
         kept = self._keep(unary, mask)
         return self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=learning)[0], kept
 
@@ -134,8 +134,7 @@ class ChainPotentials(nn.Module):
 
         Empty sequences get constant scores, not 0, so that their size is not 0.
         """
-        self._check_shapes(unary, mask)
-        check_labels(unary, labels)
+        self._check(unary, mask, labels)
         mask = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
         kept = self._keep(unary, mask)
         if self._checks(labels):
@@ -168,15 +167,12 @@ class ChainPotentials(nn.Module):
         Kernels do not change gold labels: if they find an invalid one, they have no result. On a GPU they do not look
         for any.
         """
-        self._check_shapes(unary, mask)
         if self.validate:
             return None
-        if labels is not None:
-            check_labels(unary, labels)
-        parameters = Parameters(self.pairwise, self.start, self.end, *self._allowed())
+        method, parameters = self.scaling, Parameters(self.pairwise, self.start, self.end, *self._allowed())
         return layer_call(
-            *(unary, parameters, self.scaling.kernel_state(), mask, labels),
-            training=self.scaling.training,
+            *(unary, parameters, method.kernel_state(), mask, labels, partial(self._check, unary, mask, labels)),
+            training=method.training,
             changes_labels=labels is not None and self.constraints is not None and self.on_invalid != "raise",
         )
 
@@ -223,12 +219,15 @@ class ChainPotentials(nn.Module):
             pairwise = pairwise.masked_fill(~rules.transitions, -torch.inf)
         return Potentials(unary, pairwise, lengths)
 
-    def _check_shapes(self, unary: Tensor, mask: Tensor | None) -> None:
+    def _check(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None = None) -> None:
+        """Check shapes, dtypes and devices."""
         if isinstance(unary, Tensor) and unary.ndim and unary.shape[-1] != self.num_labels:
             raise ValueError(
                 f"unary has shape {tuple(unary.shape)}, but the last size must be {self.num_labels} labels"
             )
         check_scores(unary, self.pairwise)
+        if labels is not None:
+            check_labels(unary, labels)
         if mask is None:
             return
         if mask.is_floating_point():

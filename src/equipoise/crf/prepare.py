@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ..chain.checks import CACHE_SIZE, signature
 from ..chain.derivatives import apply
 from ..chain.totals import Total
 from ..native.values import TRITON, eager, has_values, plain
@@ -82,6 +83,7 @@ class Kernels(Protocol):
 
     def loss(
         self,
+        known: "Known",
         unary: Tensor,
         parameters: Parameters,
         state: KernelState,
@@ -94,17 +96,19 @@ class Kernels(Protocol):
     ) -> tuple[Tensor, Gradients] | None:
         """The total of the losses "likelihood" or "cross_entropy".
 
-        None if there is no kernel for all of it, or if it found an invalid label.
+        None if there is no kernel for all of it, or if it found an invalid label. `known` stands for all shapes and
+        dtypes.
         """
 
     def decode(
         self,
-        rule: str,
+        known: "Known",
         unary: Tensor,
         parameters: Parameters,
         state: KernelState,
         kind: int,
         mask: Tensor | None,
+        rule: str,
         in_place: bool,
         /,
     ) -> Sequence[Tensor] | None:
@@ -118,7 +122,7 @@ def as_bytes(x: Tensor) -> Tensor:
 
 def kernels_for(x: Tensor) -> Kernels | None:
     """The kernels that can compute on x; None if there are none."""
-    if not (eager() and plain(x)):
+    if not (eager() and isinstance(x, Tensor) and plain(x)):
         return None
     name = "cpu" if x.is_cpu else "gpu" if x.is_cuda and TRITON else None
     return None if name is None else _load(name)
@@ -130,10 +134,21 @@ def _load(name: str) -> Any:
     return import_module(f".{name}.prepare", __package__)
 
 
+class Known:
+    """Stands for the shapes and dtypes of all arguments of a call, which were checked."""
+
+    def __init__(self, fits: bool) -> None:
+        self.fits = fits  # whether the kernels support them
+
+
+_known: dict[tuple[object, ...], Known] = {}
+
+
 class LayerCall(NamedTuple):
     """The arguments of a call of a layer."""
 
     kernels: Kernels
+    known: Known
     unary: Tensor  # (*batch, L, M)
     parameters: Parameters
     state: KernelState  # of scaling
@@ -147,10 +162,10 @@ class LayerCall(NamedTuple):
 
         Also None if a label is invalid.
         """
-        kernels, unary, parameters, state, mask, labels, kind, recorded = self
+        kernels, known, unary, parameters, state, mask, labels, kind, recorded = self
         if not recorded or labels is None:
             return None
-        compute = partial(kernels.loss, unary, parameters, state, kind, mask, labels, loss_name, total)
+        compute = partial(kernels.loss, known, unary, parameters, state, kind, mask, labels, loss_name, total)
         found: Tensor | None = apply(_Loss, unary, *parameters[:3], compute, in_torch)
         return found
 
@@ -164,11 +179,12 @@ class LayerCall(NamedTuple):
         return labels, lengths
 
     def _decode(self, rule: str, in_place: bool) -> Sequence[Tensor]:
-        found = self.kernels.decode(rule, self.unary, self.parameters, self.state, self.kind, self.mask, in_place)
+        kernels, known, unary, parameters, state, mask, _, kind, _ = self
+        found = kernels.decode(known, unary, parameters, state, kind, mask, rule, in_place)
         if found is not None:
             return found
-        call = self.kernels.Call(self.unary, self.parameters, self.state, self.kind)
-        call.keep(self.mask, None)
+        call = kernels.Call(unary, parameters, state, kind)
+        call.keep(mask, None)
         labels = RULES[rule](*call.assemble(), call.lengths)
         return (call.place(labels),) if in_place else (labels, call.lengths)
 
@@ -189,6 +205,7 @@ def layer_call(
     state: KernelState | None,
     mask: Tensor | None,
     labels: Tensor | None,
+    check: Callable[[], None] = lambda: None,
     *,
     training: bool,
     changes_labels: bool = False,
@@ -201,20 +218,33 @@ def layer_call(
         state: of its scaling method; None if there are no kernels for it.
         mask: (*batch, L), or None.
         labels: (*batch, L), or None for a prediction.
+        check: raises an error if the shape, dtype or device of an argument is wrong. It is called once for all calls
+            with the same ones.
         training: whether the scaling method is in training mode.
         changes_labels: whether the layer changes labels that are invalid. Kernels do not; some do not look for any.
     """
     kernels = kernels_for(unary)
     if state is None or kernels is None or (changes_labels and not kernels.READS_LABELS):
         return None
-    if not kernels.fits(unary, parameters, state):
+    pairwise, start, end, allowed, *_ = parameters
+    key = (
+        *(kernels, signature(unary), unary.layout, signature(pairwise), signature(mask), signature(labels)),
+        *[None if x is None else x.dtype for x in (start, end, allowed, *state[:5])],
+    )
+    known = _known.get(key)
+    if known is None:
+        check()
+        if len(_known) == CACHE_SIZE:
+            _known.clear()
+        known = _known[key] = Known(kernels.fits(unary, parameters, state))
+    if not known.fits:
         return None
-    given = unary, *parameters[:3]
-    recorded = labels is not None and torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
+    learnt = [x for x in (unary, pairwise, start, end) if x is not None and x.requires_grad]
+    recorded = labels is not None and bool(learnt) and torch.is_grad_enabled()
     if recorded and state.learned and not training:
         return None  # exact derivatives
     kind = (LEARNING if recorded else LEARNED) if state.learned else FIXED
-    return LayerCall(kernels, unary, parameters, state, mask, labels, kind, recorded)
+    return LayerCall(kernels, known, unary, parameters, state, mask, labels, kind, recorded)
 
 
 class _Loss(torch.autograd.Function):
@@ -270,7 +300,7 @@ class _Assemble(torch.autograd.Function):
         needed = list(ctx.needs_input_grad[:4])
         if to_pairwise is None and inputs[2] is None and ctx.call.kind != LEARNING:
             needed[1] = False  # the objective uses neither the matrix, nor boundaries, nor their size
-        gradients = _known(to_unary, inputs[0], to_pairwise), _known(to_pairwise, inputs[1], to_unary)
+        gradients = _or_zeros(to_unary, inputs[0], to_pairwise), _or_zeros(to_pairwise, inputs[1], to_unary)
         if torch.is_grad_enabled() or not all(map(has_values, gradients)):
             found = _again(ctx.in_torch, inputs, needed, gradients)
         else:
@@ -278,7 +308,7 @@ class _Assemble(torch.autograd.Function):
         return *(x if need else None for x, need in zip(found, needed, strict=True)), None, None
 
 
-def _known(gradient: Tensor | None, part: Tensor, other: Tensor | None) -> Tensor:
+def _or_zeros(gradient: Tensor | None, part: Tensor, other: Tensor | None) -> Tensor:
     """The gradient of a part; zeros, of the dtype of the other, if the objective does not use the part."""
     if gradient is not None:
         return gradient

@@ -16,7 +16,7 @@ from ...native.compiler import build
 from ...native.values import readable, resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Gradients, Parameters, as_bytes
+from ..prepare import Gradients, Known, Parameters, as_bytes
 
 HALF = torch.float16, torch.bfloat16  # computed in float32
 CPU = torch.device("cpu")  # explicit, since the default device may differ
@@ -49,6 +49,7 @@ def fits(unary: Tensor, parameters: Parameters, state: KernelState) -> bool:
 
 
 def loss(
+    known: Known,
     unary: Tensor,
     parameters: Parameters,
     state: KernelState,
@@ -78,12 +79,13 @@ def loss(
 
 
 def decode(
-    rule: str,
+    known: Known,
     unary: Tensor,
     parameters: Parameters,
     state: KernelState,
     kind: int,
     mask: Tensor | None,
+    rule: str,
     in_place: bool,
 ) -> None:
     """None: the functions are called one after the other, which takes little time on a CPU."""

@@ -21,7 +21,7 @@ from ...native.triton_start import Launch, start
 from ...native.values import resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Gradients, Parameters, as_bytes
+from ..prepare import Gradients, Known, Parameters, as_bytes
 from . import gradient_kernels, kernels
 
 READS_LABELS = False
@@ -67,6 +67,7 @@ def plan(shape: torch.Size) -> Plan:
 
 
 def loss(
+    known: Known,
     unary: Tensor,
     parameters: Parameters,
     state: KernelState,
@@ -78,50 +79,49 @@ def loss(
 ) -> tuple[Tensor, Gradients] | None:
     if not has_fused_loss(unary, parameters.pairwise):
         return None
-    name = loss_name, total[:2], kind, state.horizon
-    value, gradients = _repeated(name, _loss, unary, parameters, state, mask, labels)
-    present = [x is not None for x in (unary, *parameters[:3])]
+    name = _loss, loss_name, total[:2], kind, state.horizon
+    value, gradients = _repeated(known, name, unary, parameters, state, mask, labels)
+    without_boundaries = () if parameters.start is not None else (None, None)
 
     def weighted(weight: Tensor) -> tuple[Tensor | None, ...]:
-        each = iter(gradients(*weight_and_stride(weight)))
+        found = gradients(*weight_and_stride(weight))
         if kind == LEARNING:
             torch.autograd.graph.increment_version(state.tensors)
-        return tuple(next(each) if there else None for there in present)
+        return *found, *without_boundaries
 
     return value, weighted
 
 
 def decode(
-    rule: str,
+    known: Known,
     unary: Tensor,
     parameters: Parameters,
     state: KernelState,
     kind: int,
     mask: Tensor | None,
+    rule: str,
     in_place: bool,
 ) -> Sequence[Tensor] | None:
     if rule not in RULES or wide(unary):
         return None
-    name = rule, in_place, kind, state.horizon
-    return _repeated(name, _decode, unary, parameters, state, mask, None)
+    return _repeated(known, (_decode, rule, in_place, kind, state.horizon), unary, parameters, state, mask, None)
 
 
 def _repeated(
+    known: Known,
     name: tuple[Any, ...],
-    call: Any,
     unary: Tensor,
     parameters: Parameters,
     state: KernelState,
     mask: Tensor | None,
     labels: Tensor | None,
 ) -> Sequence[Any]:
-    """call(*name, recording, *inputs), or its recorded launches."""
+    """The call of this name, a function and its first arguments, or its recorded launches."""
     scores = [None if x is None else resolved(x).contiguous() for x in (unary, *parameters[:3])]
     kept = None if mask is None else as_bytes(mask)
     gold = None if labels is None else labels.to(torch.int64).contiguous()
-    inputs = *scores, *parameters[3:], kept, gold, *state[:5]
-    key = call, *name, unary.shape, unary.dtype, parameters[0].dtype, *[x is None for x in inputs]
-    return repeated(key, functools.partial(call, *name), *inputs)
+    call, *rest = name
+    return repeated((known, name), functools.partial(call, *rest), *scores, *parameters[3:], kept, gold, *state[:5])
 
 
 def _begin(kind: int, horizon: int, recording: Recording | None, inputs: tuple[Any, ...]) -> "Call":
