@@ -113,12 +113,13 @@ class CRF(nn.Module):
         self._check(emissions, mask)
         call = self._by_kernels(emissions, mask)
         labels, lengths = self._decode_in_torch(emissions, mask) if call is None else call.decode_to_front("map")
-        labels = labels.clamp(min=0)  # if every path is forbidden, tags must still be valid indices
-        starts = labels[:, :1] >= 0 if mask is None else self._batch_first(mask)[:, :1]
-        rows = torch.cat([labels, lengths[:, None], starts], -1).tolist()  # at once: each transfer waits for a GPU
+        if mask is not None:  # 0 for a sequence whose mask is off at the first step
+            lengths = torch.where(self._batch_first(mask)[:, 0].bool(), lengths, 0)
+        rows = torch.cat([labels, lengths[:, None]], -1).tolist()  # at once: each transfer waits for a GPU
         if not all(row[-1] for row in rows):
             raise ValueError(NO_START)
-        return [row[: row[-2]] for row in rows]
+        # If every path is forbidden, labels are -100, but tags must be valid indices.
+        return [row[: row[-1]] if row[0] >= 0 else [0] * row[-1] for row in rows]
 
     def _decode_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The most likely tags, (B, L), moved to the front, and how many of them count."""

@@ -12,26 +12,31 @@ import triton.language as tl
 
 from .kernels import NEG_INF, add_unary, jit_unspecialized, load_weight, matrix
 from .marginals_kernels import add_edge_mass, zero_tail
+from .total_kernels import store_total
 from .transport_kernels import centred
 
 
 @jit_unspecialized
 def gradient_kernel(
-    unary, pairwise, lengths, nodes, labels, weight, stride, log_p, state, masses, moved, edges, losses, loss, terms,
-    chunk, chunks, L, inner, count,
+    unary, pairwise, lengths, nodes, labels, weight, stride, log_p, state, masses, moved, edges, losses, empty, total,
+    shares, terms, N, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+    REDUCTION: tl.constexpr, OF_MEANS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the positions of a chunk and of the edges that leave them, as in `marginals_kernel`.
 
-    If given, also the sum of losses, (N, terms), into loss, (N,).
+    If losses, (N, terms), are given, also their total, or without shares the sum of the terms of each, (N,).
     """
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
-    if losses is not None:
+    if shares is not None:
+        if tl.program_id(0) == 0:
+            store_total(losses, terms, lengths, empty, total, shares, N, REDUCTION, OF_MEANS, BLOCK)
+    elif losses is not None:
         if k == 0:
             total_loss = tl.full((), 0.0, tl.float64)
             for term in range(terms):
                 total_loss += tl.load(losses + n * terms + term).to(tl.float64)
-            tl.store(loss + n, total_loss)
+            tl.store(total + n, total_loss)
     if nodes is None:
         labels += n * L
     else:

@@ -21,7 +21,6 @@ from . import (
     kernels,
     log_marginals_kernels,
     marginals_kernels,
-    total_kernels,
     transport_kernels,
 )
 
@@ -72,6 +71,19 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
     )
 
 
+class Losses(NamedTuple):
+    """What a kernel computes together with the gradient: losses, or their total."""
+
+    terms: Tensor | None  # (*batch,) or (*batch, terms): the losses, or terms of which they are the sums
+    empty: Tensor | None  # (*batch,): sequences that do not count
+    value: Tensor | None  # (*batch,): the losses; or (): their total
+    shares: Tensor | None  # (*batch,): their weights in the total
+    constants: tuple[str, bool, int]  # of `store_total`
+
+
+NO_LOSSES = Losses(None, None, None, None, ("none", False, 1))
+
+
 class Chains:
     """The chains of one problem, without gaps in memory. pairwise may be spread or not."""
 
@@ -110,12 +122,16 @@ class Launcher(Chains):
         nodes, parts = self.marginal_parts(weight_and_stride(weight), state, labels)
         return nodes, self.sum_parts(parts)
 
-    def marginal_parts(self, weight: Weight, state: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """`marginals`, the second not summed: (N, parts, E, M, M)."""
+    def marginal_parts(
+        self, weight: Weight, state: Tensor, labels: Tensor | None, losses: "Losses | None" = None
+    ) -> tuple[Tensor, Tensor]:
+        """`marginals`, the second not summed: (N, parts, E, M, M). Also computes the total of losses."""
         nodes = self.empty(self.plan.length, self.plan.m)
         parts, chunk, chunks = self._parts()
-        arguments = state.contiguous(), int64_labels(labels), *weight, nodes, parts, chunk, chunks
-        self.run(marginals_kernels.marginals_kernel, chunks, *arguments)
+        losses = losses or NO_LOSSES
+        total = losses.terms, losses.empty, losses.value, losses.shares, self.plan.sequences
+        arguments = state.contiguous(), int64_labels(labels), *weight, nodes, parts, *total, chunk, chunks
+        self.run(marginals_kernels.marginals_kernel, chunks, *arguments, extra_constants=losses.constants)
         return nodes, parts
 
     def log_marginals(self, state: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -169,23 +185,24 @@ class Launcher(Chains):
         return masses
 
     def gradient_parts(
-        self, known: tuple[Any, ...], masses: Tensor, losses: Tensor | None = None, loss: Tensor | None = None
+        self, known: tuple[Any, ...], masses: Tensor, losses: "Losses | None" = None
     ) -> tuple[Tensor, Tensor]:
-        """The result of `transport`, the second not summed: (N, parts, E, M, M). The sum of losses goes into loss."""
+        """The result of `transport`, the second not summed: (N, parts, E, M, M). Also computes the losses."""
         moved = self.empty(self.plan.length, self.plan.m)
         parts, chunk, chunks = self._parts()
-        terms = 0 if losses is None else losses.shape[-1]
-        arguments = *known, masses, moved, parts, losses, loss, terms, chunk, chunks
-        self.run(gradient_kernels.gradient_kernel, chunks, *arguments)
+        losses = losses or NO_LOSSES
+        terms = 0 if losses.terms is None else losses.terms.shape[-1]
+        total = losses.terms, losses.empty, losses.value, losses.shares, terms, self.plan.sequences
+        arguments = *known, masses, moved, parts, *total, chunk, chunks
+        self.run(gradient_kernels.gradient_kernel, chunks, *arguments, extra_constants=losses.constants)
         return moved, parts
 
-    def total(self, losses: Tensor, empty: Tensor | None, reduction: str, of_means: bool) -> Tensor:
-        """The total of losses (see `totals`), (), and in their place the weight of each."""
-        total = self.allocate((), losses.dtype)
+    def losses(self, terms: Tensor, total: tuple[str, bool] | None, empty: Tensor | None) -> "Losses":
+        """Losses from their terms, or their total (see `totals`), which the kernel of the gradient computes."""
+        if total is None:
+            return NO_LOSSES._replace(terms=terms, value=self.empty())
         block = min(MAX_BLOCK, max(32, 1 << (self.plan.sequences - 1).bit_length()))
-        arguments = losses, self.lengths, empty, total, self.plan.sequences
-        self.launch(total_kernels.total_kernel, 1, max(1, block // 32), arguments, (reduction, of_means, block))
-        return total
+        return Losses(terms, empty, self.allocate((), terms.dtype), self.empty(), (*total, block))
 
     def decode(self, known: Tensor | None = None, chunk: int = 0) -> tuple[Tensor, Tensor]:
         """The best labels and their score.

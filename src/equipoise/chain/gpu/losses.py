@@ -76,34 +76,47 @@ def loss_and_launch(
 
     The first two arguments of the launch are missing: the weights and their stride.
     """
-    losses, nodes, edges = LOSSES[loss_name](launcher, chunk, labels)
+    value, shares, nodes, edges = LOSSES[loss_name](launcher, chunk, labels, total, empty)
     p, parts = launcher.plan, edges.shape[1]
-    value = losses if total is None else launcher.total(losses, empty, *total)
     outputs = launcher.empty(p.length, p.m), launcher.allocate(launcher.given_shape, nodes.dtype)
     many = p.sequences * parts > MANY_ROWS * p.matrices
     blocks, rows, warps = math.ceil(p.m * p.m / COLUMNS), ROWS[many], MANY_ROWS_WARPS if many else 1
     programs = p.matrices * blocks + math.ceil(p.sequences * p.length * p.m / (rows * COLUMNS))
-    arguments = nodes, edges, None if total is None else losses, *outputs
+    arguments = nodes, edges, shares, *outputs
     numbers = p.sequences, parts, p.length, p.inner, p.matrices, blocks
     launch = Launch(weigh_kernels.weigh_kernel, programs, warps, (*arguments, *numbers), (p.m, rows, COLUMNS))
     return value, launch, outputs
 
 
-def likelihood(launcher: Launcher, chunk: int, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """log Z, minus the score of labels, and its gradient: (*batch, L, M) and (N, parts, 1, M, M)."""
-    value, state = Chunks(launcher, chunk).forward(labels)[:2] if chunk else launcher.forward(labels)
-    return value, *launcher.marginal_parts((None, 0), state, labels)
+Parts = tuple[Tensor, Tensor | None, Tensor, Tensor]
+"""Losses or their total, the weights of the losses in it, and the gradients, (*batch, L, M) and (N, parts, 1, M, M)."""
 
 
-def cross_entropy(launcher: Launcher, chunk: int, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """-1/length sum_t log p_t(y_t), and its gradient as in `likelihood`."""
+def likelihood(
+    launcher: Launcher, chunk: int, labels: Tensor | None, total: tuple[str, bool] | None, empty: Tensor | None
+) -> Parts:
+    """log Z, minus the score of labels."""
+    each, state = Chunks(launcher, chunk).forward(labels)[:2] if chunk else launcher.forward(labels)
+    losses = None if total is None else launcher.losses(each, total, empty)
+    nodes, edges = launcher.marginal_parts((None, 0), state, labels, losses)
+    if losses is None or losses.value is None:
+        return each, None, nodes, edges
+    return losses.value, losses.shares, nodes, edges
+
+
+def cross_entropy(
+    launcher: Launcher, chunk: int, labels: Tensor | None, total: tuple[str, bool] | None, empty: Tensor | None
+) -> Parts:
+    """-1/length sum_t log p_t(y_t)."""
     chunks = Chunks(launcher, chunk) if chunk else None
     _, state, *matrices = launcher.forward() if chunks is None else chunks.forward()
-    log_p, losses = launcher.log_marginals_and_losses(state, labels)
+    log_p, terms = launcher.log_marginals_and_losses(state, labels)
     known = launcher.transport_arguments(None, labels, (None, 0), log_p, state)
     masses = launcher.masses(known) if chunks is None else chunks.masses(known, *matrices)
-    value = launcher.empty()
-    return value, *launcher.gradient_parts(known, masses, losses, value)
+    losses = launcher.losses(terms, total, empty)
+    nodes, edges = launcher.gradient_parts(known, masses, losses)
+    assert losses.value is not None
+    return losses.value, losses.shares, nodes, edges
 
 
 LOSSES = {"likelihood": likelihood, "cross_entropy": cross_entropy}

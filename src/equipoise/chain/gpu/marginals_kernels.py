@@ -2,12 +2,13 @@
 
 # Triton kernels: arguments have no types, constants are in capitals, branches are statements.
 # mypy: ignore-errors
-# ruff: noqa: N803, RUF059
+# ruff: noqa: N803, RUF059, SIM102
 
 import triton
 import triton.language as tl
 
 from .kernels import NEG_INF, add_unary, finite, jit_unspecialized, load_weight, matrix
+from .total_kernels import store_total
 
 
 @triton.jit
@@ -34,13 +35,19 @@ def log_posterior(a, v, label, M: tl.constexpr):
 
 @jit_unspecialized
 def marginals_kernel(
-    unary, pairwise, lengths, state, labels, weight, stride, nodes, edges, chunk, chunks, L, inner, count,
+    unary, pairwise, lengths, state, labels, weight, stride, nodes, edges, losses, empty, total, shares, N, chunk,
+    chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
+    REDUCTION: tl.constexpr, OF_MEANS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The weighted marginals of the positions of a chunk and of the edges that leave them, minus 1 at the labels.
 
-    edges is (N, chunks, M, M), each summed over a chunk, or (N, L-1, M, M).
+    edges is (N, chunks, M, M), each summed over a chunk, or (N, L-1, M, M). If losses, (N,), are given, also their
+    total.
     """
+    if losses is not None:
+        if tl.program_id(0) == 0:
+            store_total(losses, 1, lengths, empty, total, shares, N, REDUCTION, OF_MEANS, BLOCK)
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
     if labels is not None:
         labels += n * L

@@ -1,4 +1,4 @@
-"""The total of losses in Triton. `chain.totals` has the formulas."""
+"""The total of losses in Triton, for the first program of a kernel. `chain.totals` has the formulas."""
 
 # Triton kernels: arguments have no types, constants are in capitals, branches are statements.
 # mypy: ignore-errors
@@ -6,8 +6,6 @@
 
 import triton
 import triton.language as tl
-
-from .kernels import jit_unspecialized
 
 
 @triton.jit
@@ -22,17 +20,19 @@ def load_factors(lengths, empty, place, n, BY_LENGTH: tl.constexpr):
     return counts, factor
 
 
-@jit_unspecialized
-def total_kernel(
-    losses, lengths, empty, total, n,
+@triton.jit
+def store_total(
+    losses, terms, lengths, empty, total, shares, n,
     REDUCTION: tl.constexpr, OF_MEANS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sum the losses, (n,), into total, and replace each by its weight in the sum. One program."""
+    """The total of losses, each the sum of its terms, (n, terms), and the weight of each, (n,), into shares."""
     found, divisor = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
     for first in range(0, n, BLOCK):
         place = first + tl.arange(0, BLOCK)
         counts, factor = load_factors(lengths, empty, place, n, REDUCTION == "token_mean" and OF_MEANS)
-        found += factor * tl.load(losses + place, mask=counts, other=0.0)
+        for term in range(terms):
+            at = place.to(tl.int64) * terms + term
+            found += factor * tl.load(losses + at, mask=counts, other=0.0)
         if REDUCTION == "token_mean":
             divisor += tl.load(lengths + place, mask=counts, other=0).to(tl.float64)
         else:
@@ -42,4 +42,4 @@ def total_kernel(
     for first in range(0, n, BLOCK):
         place = first + tl.arange(0, BLOCK)
         _, factor = load_factors(lengths, empty, place, n, REDUCTION == "token_mean" and OF_MEANS)
-        tl.store(losses + place, factor / d, mask=place < n)
+        tl.store(shares + place, factor / d, mask=place < n)
