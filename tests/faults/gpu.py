@@ -1,4 +1,4 @@
-"""The same properties on the GPU: small random chains, Gaussian CRFs and learned scaling by kernels, against the truth.
+"""The same properties on the GPU: small random chains, layers and Gaussian CRFs by kernels, against the truth.
 
     python tests/faults/gpu.py --rounds 8 --seconds 60      needs torch with CUDA and Triton
 
@@ -119,6 +119,20 @@ def scaling(seed: int) -> Counter[str]:
     return Counter(problems=len(scores) * batch, answers=len(results[0]))
 
 
+def layers(seed: int) -> Counter[str]:
+    """A random layer: losses and gradients by kernels, when launches are recorded and when they are repeated."""
+    from faults import layers as random
+
+    from equipoise.crf.gpu import prepare
+
+    p = random.draw(seed)
+    want, count = random.truth(p), 0
+    for _ in range(3):
+        found = random.answers(p, torch.float32, prepare, DEVICE)
+        count += random.compare(found, want, torch.float32, f"seed {seed}")
+    return Counter(problems=1, answers=count)
+
+
 def invalid_values() -> Counter[str]:
     """With validate=True, lengths, labels and scores out of range raise on the GPU too."""
     crf = ChainCRF(3, validate=True).to(DEVICE)
@@ -148,18 +162,22 @@ def _raises(function) -> None:  # type: ignore[no-untyped-def]
     raise AssertionError("a value out of range was accepted with validate=True")
 
 
+PARTS = {part.__name__: part for part in (chains, chunks, many_labels, views, gaussians, scaling, layers)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8, help="number of rounds")
     parser.add_argument("--seconds", type=float, default=600.0, help="time after which no part is started")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to run")
     options = parser.parse_args()
     if "gpu" not in backends.BACKENDS:
         sys.exit("needs CUDA and Triton")
     end = time.monotonic() + options.seconds
     counts, failures = invalid_values(), 0
     for seed in range(options.seed, options.seed + options.rounds):
-        for part in (chains, chunks, many_labels, views, gaussians, scaling):
+        for part in map(PARTS.__getitem__, options.parts):
             if time.monotonic() > end:
                 continue
             try:

@@ -17,6 +17,7 @@ from equipoise import ChainCRF, scaling
 from equipoise.constraints import Constraints
 from equipoise.crf import prepare
 from equipoise.crf.cpu import prepare as cpu
+from equipoise.crf.prepare import Kernels
 
 STEPS = 3
 RATE = 0.05  # of the steps of SGD in between
@@ -76,12 +77,14 @@ def draw(seed: int) -> Problem:
     return problem
 
 
-def answers(p: Problem, dtype: torch.dtype, by_c: bool) -> dict[str, Tensor]:
-    crf, found = p.layer(dtype), {}
-    with patch.object(prepare, "kernels_for", lambda x: cpu if by_c else None):
+def answers(p: Problem, dtype: torch.dtype, kernels: Kernels | None, device: str = "cpu") -> dict[str, Tensor]:
+    """What these kernels compute, or the torch code, on the CPU."""
+    crf, found = p.layer(dtype).to(device), {}
+    unary, labels, mask = (None if x is None else x.to(device) for x in (p.unary.to(dtype), p.labels, p.mask))
+    with patch.object(prepare, "kernels_for", lambda x: kernels):
         for step in range(STEPS if dtype == torch.float64 else 1):
-            u = ((1 + step) * p.unary).to(dtype).requires_grad_()
-            loss = crf.loss(u, p.labels, p.mask, reduction=p.reduction)
+            u = ((1 + step) * unary).requires_grad_()
+            loss = crf.loss(u, labels, mask, reduction=p.reduction)
             (2.5 * loss).sum().backward()
             found[f"loss {step}"], found[f"unary {step}"] = loss.detach(), u.grad
             for name, parameter in crf.named_parameters():
@@ -91,24 +94,34 @@ def answers(p: Problem, dtype: torch.dtype, by_c: bool) -> dict[str, Tensor]:
         if dtype == torch.float64:
             found |= {name: x.clone() for name, x in crf.scaling.named_buffers()}
             crf.eval()
-            found["labels"] = crf.decode(p.unary, p.mask)
-            found["marginal labels"] = crf.decode(p.unary, p.mask, rule="marginal")
+            found["labels"] = crf.decode(unary, mask)
+            found["marginal labels"] = crf.decode(unary, mask, rule="marginal")
             with torch.no_grad():
-                found["loss in evaluation"] = crf.loss(p.unary, p.labels, p.mask, reduction="none")
-    return found
+                found["loss in evaluation"] = crf.loss(unary, labels, mask, reduction="none")
+    return {name: x.cpu() for name, x in found.items()}
+
+
+def truth(p: Problem) -> dict[str, Tensor]:
+    want = answers(p, torch.float64, None)
+    if "squares" in want and want["squares"].min() < ROUNDED:  # if only one labelling is allowed, for example
+        del want["squares"], want["log_scales"]
+    return want
+
+
+def compare(found: dict[str, Tensor], want: dict[str, Tensor], dtype: torch.dtype, message: str) -> int:
+    """The number of answers that were compared."""
+    compared = [name for name in want if name in found]
+    for name in compared:
+        finite, tolerance = want[name][want[name].isfinite()].abs(), TOLERANCE[dtype]
+        limit = tolerance * max(1.0, float(finite.max())) if finite.numel() else 0.0
+        got, where = found[name].to(want[name].dtype), f"{message}: {name} in {dtype}"
+        torch.testing.assert_close(got, want[name], rtol=tolerance, atol=limit, msg=where)
+    return len(compared)
 
 
 def layers(seed: int, folder: Path | None = None) -> Counter[str]:
     p = draw(seed)
-    want, counts = answers(p, torch.float64, by_c=False), Counter({"problems": 1})
-    if "squares" in want and want["squares"].min() < ROUNDED:  # if only one labelling is allowed, for example
-        del want["squares"], want["log_scales"]
-    for dtype, tolerance in TOLERANCE.items():
-        found = answers(p, dtype, by_c=True)
-        for name, x in ((name, found[name]) for name in want if name in found):
-            finite = want[name][want[name].isfinite()].abs()
-            limit = tolerance * max(1.0, float(finite.max())) if finite.numel() else 0.0
-            message = f"seed {seed}: {name} in {dtype}"
-            torch.testing.assert_close(x.to(want[name].dtype), want[name], rtol=tolerance, atol=limit, msg=message)
-            counts["answers"] += 1
+    want, counts = truth(p), Counter({"problems": 1})
+    for dtype in TOLERANCE:
+        counts["answers"] += compare(answers(p, dtype, cpu), want, dtype, f"seed {seed}")
     return counts
