@@ -4,7 +4,7 @@
 #     benchmarks/h200.sh OUT [tests] [device] [chain] [step] [gaussian] [training]      default: all parts
 #
 # Needs torch with CUDA, numpy, Triton and pytest. Peers that are not installed are omitted. All of `chain` takes about
-# nine minutes. What OUT/chain.json already has is not measured again.
+# ten minutes. What OUT/chain.json already has is not measured again.
 set -u
 out=${1:?the folder for the results is missing}
 shift
@@ -28,8 +28,15 @@ for r in rows:
 PYTHON
 }
 
+# A process per size: libraries keep the memory of earlier sizes, and the last size needs most of it.
 measure_chain() {
-    python3 - "$out" <<'PYTHON'
+    for size in $(seq 0 "$(python3 -c 'from equipoise.lab.bench import chain; print(len(chain.SIZES) - 1)')"); do
+        measure_chain_size "$size"
+    done
+}
+
+measure_chain_size() {
+    python3 - "$out" "$1" <<'PYTHON'
 import json
 import sys
 from pathlib import Path
@@ -38,10 +45,11 @@ from equipoise.lab.bench import chain
 
 path = Path(sys.argv[1]) / "chain.json"
 rows = [chain.Row(**row) for row in json.loads(path.read_text())["rows"]] if path.exists() else []
-for report in chain.run("cuda", seconds=0.05, measured=rows):
+sizes = (chain.SIZES[int(sys.argv[2])],)
+for report in chain.run("cuda", seconds=0.05, sizes=sizes, measured=rows):
     path.write_text(json.dumps(report.to_json(), indent=1) + "\n")
     rows = report.rows
-for r in rows:
+for r in (r for r in rows if r.size == str(sizes[0])):
     figures = (f"{x:10.3g}" for x in (r.milliseconds, r.overall, r.slowed, r.times_slower, r.error) if x is not None)
     print(f"{r.size:16} {r.question:11} {r.peer:13}", *figures, r.note[:60])
 PYTHON
@@ -55,7 +63,7 @@ from pathlib import Path
 
 from equipoise.lab.bench import step
 
-for report in step.run("cuda", seconds=1.0):
+for report in step.run("cuda", seconds=2.0):
     (Path(sys.argv[1]) / "step.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
 for r in report.rows:
     print(f"{r.step:10} {r.peer:20} {r.milliseconds} ms   {r.times_base} times softmax   {r.note[:60]}")
