@@ -1,0 +1,225 @@
+"""Recorded launches without a GPU: kernels are Python functions, of tensors first and then of addresses."""
+
+import ctypes
+import importlib
+import itertools
+import weakref
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="launches need Triton, which is not installed")
+replay = importlib.import_module("equipoise.native.triton_replay")
+triton_start = importlib.import_module("equipoise.native.triton_start")
+Launch, Recording = triton_start.Launch, replay.Recording
+SIZE, CPU = 4, torch.device("cpu")
+
+
+class Kernel:
+    """out = factor * x + y, or factor * x if y is None, for arrays of SIZE numbers; the factor is a constant."""
+
+    fn = "kernel"
+
+    def by_tensor(self, x: Tensor, y: Tensor | None, out: Tensor, factor: float) -> None:
+        first = slice(SIZE)  # memory may continue after them
+        out.view(-1)[first] = factor * x.view(-1)[first] + (0 if y is None else y.view(-1)[first])
+
+    def by_address(self, x: int, y: int | None, out: int, factor: float) -> None:
+        xs, ys, outs = (None if a is None else (ctypes.c_float * SIZE).from_address(a) for a in (x, y, out))
+        assert xs is not None
+        assert outs is not None
+        for i in range(SIZE):
+            outs[i] = factor * xs[i] + (0 if ys is None else ys[i])
+
+
+class Weigh(Kernel):
+    """out = n * x[0] * y, with the first two arguments given later."""
+
+    fn = "weigh"
+
+    def by_tensor(self, x: Tensor, n: int, y: Tensor, out: Tensor, _: float) -> None:  # type: ignore[override]
+        out.view(-1)[:SIZE] = n * x * y
+
+    def by_address(self, x: int, n: int, y: int, out: int, _: float) -> None:  # type: ignore[override]
+        weight = (ctypes.c_float * 1).from_address(x)[0]
+        super().by_address(y, None, out, n * weight)
+
+
+KERNEL, WEIGH = Kernel(), Weigh()
+
+
+class Machine:
+    """Starts kernels, and counts how."""
+
+    def __init__(self) -> None:
+        self.started, self.direct, self.device = 0, 0, -1  # a tensor on the CPU has device -1
+
+    def start(self, kernel: Kernel, programs: int, warps: int, arguments: Any, constants: Any, *_: Any) -> None:
+        assert all(type(x) is not torch.nn.Parameter for x in arguments)
+        self.started += 1
+        kernel.by_tensor(*arguments, *constants)
+
+    def find(self, launch: Any, device: int) -> Any:
+        def run(x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> None:
+            assert (x, y, z, stream, rest[:4]) == (launch.programs, 1, 1, 7, ("metadata", None, None, None))
+            self.direct += 1
+            function.by_address(*rest[4:])
+
+        return SimpleNamespace(run=run, function=launch.kernel, packed_metadata="metadata")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    found = Machine()
+    monkeypatch.setattr(replay, "start", found.start)
+    monkeypatch.setattr(replay.triton_start, "find", found.find)
+    monkeypatch.setattr(replay.triton_start, "DIRECT_LAUNCH", True)
+    monkeypatch.setattr(replay.values, "current_device", lambda: found.device)
+    monkeypatch.setattr(replay.values, "current_stream", lambda device: 7)
+    monkeypatch.setattr(replay, "replays", {})
+    return found
+
+
+def call(recording: Any, a: Tensor, b: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor, Any]:
+    """2 a + b, and 3 (2 a + b) + c, and for later weight * a and weight * 2 a."""
+    make = torch.empty if recording is None else lambda shape: recording.empty(shape, torch.float32, CPU)
+    run = replay.start if recording is None else recording.start
+    both = make((2, SIZE))  # views of memory that was made are found in it
+    double, total, result, first, second = both[1], make(SIZE), make((1, SIZE)), make(SIZE), make(SIZE)
+    run(KERNEL, 1, 1, (a, None, double), (2.0,))
+    run(KERNEL, 1, 1, (double, b, total), (1.0,))
+    run(KERNEL, 1, 1, (total, c, result.view(SIZE)), (3.0,))
+    weighted = make(SIZE)
+    launches = [
+        Launch(WEIGH, 1, 1, (a, weighted), (0.0,)),
+        Launch(KERNEL, 1, 1, (weighted, None, first), (1.0,)),
+        Launch(KERNEL, 1, 1, (weighted, None, second), (2.0,)),
+    ]
+    return total, result, (replay.later if recording is None else recording.later)(launches, [first, second])
+
+
+def numbers(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(torch.randn(3, SIZE, generator=torch.Generator().manual_seed(seed)).unbind())  # type: ignore[return-value]
+
+
+def check(results: Sequence[Any], a: Tensor, b: Tensor, c: Tensor | None) -> None:
+    total, result, later = results
+    torch.testing.assert_close(total, 2 * a + b)
+    torch.testing.assert_close(result, (3 * total + (0 if c is None else c))[None])
+    for weight, n in ((0.5, 1), (-1.5, 2)):  # the second call finds other memory
+        found = later(torch.tensor(weight), n)
+        torch.testing.assert_close(found[0], n * weight * a)
+        torch.testing.assert_close(found[1], 2 * n * weight * a)
+        for x in found:
+            x.fill_(torch.nan)
+
+
+@pytest.mark.parametrize("optional", [True, False])
+def test_every_call_computes_the_same(machine: Machine, optional: bool) -> None:
+    """Recorded, repeated by `start`, and repeated directly."""
+    for seed in range(4):
+        a, b, c = (x.clone() for x in numbers(seed))
+        inputs = a, b, c if optional else None
+        check(replay.repeated(("key", optional), call, *inputs), *inputs)
+    assert len(replay.replays) == 1
+    # Started: the first two calls; and all second uses of launches for later.
+    assert (machine.started, machine.direct) == (4 * 3 + 2 * 3 + 2 * 3, 2 * 3 + 2 * 3)
+
+
+def test_parameters_and_inputs_of_other_calls(machine: Machine) -> None:
+    for seed in range(3):
+        a, b, c = (x.clone() for x in numbers(seed))
+        inputs = torch.nn.Parameter(a), b, c
+        with torch.no_grad():
+            check(replay.repeated("key", lambda r, x, *rest: call(r, x.detach(), *rest), *inputs), *inputs)
+
+
+def test_what_is_not_recorded(machine: Machine) -> None:
+    """Gaps in memory, an address given twice, and nothing at all."""
+    a, b, c = (x.clone() for x in numbers(0))
+    gaps = torch.stack([a, a], -1)[:, 0]
+    check(replay.repeated("gaps", call, gaps, b, c), gaps, b, c)
+    check(replay.repeated("twice", call, a, b, b.view(SIZE)), a, b, b)
+    assert replay.repeated("none", lambda recording, x: [recording], torch.empty(0)) == [None]
+    assert not replay.replays
+    check(replay.repeated("key", call, a, b, c), a, b, c)
+    check(replay.repeated("key", call, gaps, b, c), gaps, b, c)  # also if the key is known
+    assert len(replay.replays) == 1
+
+
+def test_another_device(machine: Machine) -> None:
+    """A launch on a device that is not the current one is not direct."""
+    for seed in range(4):
+        machine.device = 3 if seed == 3 else -1
+        a, b, c = (x.clone() for x in numbers(seed))
+        before = machine.direct
+        results = replay.repeated("key", call, a, b, c)
+        assert (machine.direct - before == 3) == (seed == 2)
+        check(results, a, b, c)
+    a, b, c = (x.clone() for x in numbers(5))
+    machine.device = -1
+    results = replay.repeated("key", call, a, b, c)
+    machine.device = 3  # the device changes before the launches for later
+    check(results, a, b, c)
+
+
+def test_without_an_interface_for_direct_launches(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay.triton_start, "DIRECT_LAUNCH", False)
+    for seed in range(3):
+        a, b, c = (x.clone() for x in numbers(seed))
+        check(replay.repeated("key", call, a, b, c), a, b, c)
+    assert not machine.direct
+
+
+def test_outputs_are_not_kept(machine: Machine) -> None:
+    """Neither what the call returns, while its launches for later exist, nor what these return."""
+    for seed in range(3):
+        a, b, c = (x.clone() for x in numbers(seed))
+        total, result, later = replay.repeated("key", call, a, b, c)
+        seen = [weakref.ref(x) for x in (total, result)]
+        del total, result
+        found = later(torch.tensor(1.0), 1)
+        seen += [weakref.ref(x) for x in found]
+        del found
+        if seed:  # a recording is alive as long as its own launches for later
+            assert [x() for x in seen] == [None] * 4
+
+
+def test_memory_that_a_recording_does_not_know(machine: Machine) -> None:
+    def wrong(recording: Any, a: Tensor) -> list[Tensor]:
+        out = torch.empty(SIZE)
+        recording.start(KERNEL, 1, 1, (a, None, out), (1.0,))
+        return [out]
+
+    with pytest.raises(ValueError, match="must be an input or come from"):
+        replay.repeated("key", wrong, torch.ones(SIZE))
+
+
+def test_the_number_of_recordings_is_limited(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "MAX_REPLAYS", 2)
+    a, b, c = (x.clone() for x in numbers(0))
+    sizes = []
+    for key in range(5):
+        check(replay.repeated(key, call, a, b, c), a, b, c)
+        sizes.append(len(replay.replays))
+    assert sizes == [1, 2, 1, 2, 1]
+
+
+def test_scratch_memory_is_aligned(machine: Machine) -> None:
+    def odd(recording: Any, a: Tensor) -> list[Tensor]:
+        parts = [recording.empty((n,), torch.uint8, CPU) for n in (1, 17, 16, 3)]
+        out = recording.empty((SIZE,), torch.float32, CPU)
+        recording.start(KERNEL, 1, 1, (a, None, out), (1.0,))
+        recording.launches.append(Launch(KERNEL, 1, 1, tuple(parts), ()))
+        return [out]
+
+    replay.repeated("key", odd, torch.ones(SIZE))
+    (found,) = replay.replays.values()
+    offsets = [place.offset for place in found.launches[1].arguments]
+    assert offsets == [0, 16, 48, 64]
+    assert found.scratch == (80,)
+    assert all(b > a for a, b in itertools.pairwise(offsets))
