@@ -16,7 +16,7 @@ from torch import Tensor
 from equipoise import ChainCRF, constraints
 from equipoise.compat import torchcrf
 from equipoise.crf import prepare
-from equipoise.crf.prepare import Kernels
+from equipoise.crf.interface import Kernels
 from equipoise.scaling import Fixed, Learned, Scaling
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

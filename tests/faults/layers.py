@@ -17,7 +17,7 @@ from equipoise import ChainCRF, scaling
 from equipoise.constraints import Constraints
 from equipoise.crf import prepare
 from equipoise.crf.cpu import prepare as cpu
-from equipoise.crf.prepare import Kernels
+from equipoise.crf.interface import Kernels
 
 STEPS = 3
 RATE = 0.05  # of the steps of SGD in between

@@ -110,12 +110,11 @@ def check(results: Sequence[Any], a: Tensor, b: Tensor, c: Tensor | None) -> Non
     total, result, later = results
     torch.testing.assert_close(total, 2 * a + b)
     torch.testing.assert_close(result, (3 * total + (0 if c is None else c))[None])
-    for weight, n in ((0.5, 1), (-1.5, 2)):  # the second call finds other memory
-        found = later(torch.tensor(weight), n)
-        torch.testing.assert_close(found[0], n * weight * a)
-        torch.testing.assert_close(found[1], 2 * n * weight * a)
-        for x in found:
-            x.fill_(torch.nan)
+    factors = ((0.5, 1), (-1.5, 2))
+    found = [later(torch.tensor(weight), n) for weight, n in factors]  # each with its own memory
+    for (weight, n), (first, second) in zip(factors, found, strict=True):
+        torch.testing.assert_close(first, n * weight * a)
+        torch.testing.assert_close(second, 2 * n * weight * a)
 
 
 @pytest.mark.parametrize("optional", [True, False])

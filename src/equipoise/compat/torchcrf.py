@@ -29,7 +29,8 @@ from ..chain.checks import at, first
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 from ..crf.checkpoints import add_scaling, stored_size
-from ..crf.prepare import LayerCall, Parameters, layer_call
+from ..crf.interface import Parameters
+from ..crf.prepare import LayerCall, layer_call
 from ..crf.reduction import reduced
 from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep

@@ -22,7 +22,8 @@ from ..scaling.method import empty_like
 from ..scaling.norms import checked
 from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
-from .prepare import LayerCall, Parameters, layer_call
+from .interface import Parameters
+from .prepare import LayerCall, layer_call
 
 ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
 

@@ -2,14 +2,14 @@
 
 The kernels are in C for a CPU (`cpu`) and in Triton for a GPU (`gpu`). Both must equal the torch code of `potentials`,
 which is used wherever there are none: under torch.compile and torch.func, for scaling methods without kernels, for
-second derivatives, and to explain an error. A loss with kernels for all of it is one function of autograd (`_Loss`);
-for other losses the scores of the chain are (`_Assemble`).
+second derivatives, and to explain an error. A loss with kernels for all of it is one function of autograd; for other
+losses the scores of the chain are (`derivatives`).
 """
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,29 +17,11 @@ from torch import Tensor
 from ..chain.checks import CACHE_SIZE, signature
 from ..chain.derivatives import apply
 from ..chain.totals import Total
-from ..native.values import TRITON, eager, has_values, plain
+from ..native.values import TRITON, eager, plain
 from ..objectives import RULES
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
-
-InTorch = Callable[[], Tensor | tuple[Tensor, Tensor]]
-"""A loss, or unary and pairwise scores, by torch operators, for second derivatives."""
-
-Gradients = Callable[[Tensor], tuple[Tensor | None, ...]]
-"""The gradients of unary, pairwise, start and end from that of the loss, a number. Moves the state of learned scaling.
-
-It may be called several times, with the same result except for that state.
-"""
-
-
-class Parameters(NamedTuple):
-    """Those of a `ChainCRF`, and what its constraints allow."""
-
-    pairwise: Tensor  # (M, M)
-    start: Tensor | None  # (M,)
-    end: Tensor | None
-    allowed: Tensor | None  # (M, M), booleans
-    allowed_start: Tensor | None  # (M,)
-    allowed_end: Tensor | None
+from .derivatives import Assemble, InTorch, Loss
+from .interface import Kernels, Known, Parameters
 
 
 class Prepared(NamedTuple):
@@ -50,74 +32,6 @@ class Prepared(NamedTuple):
     lengths: Tensor  # (*batch,): the number of positions that count, at least 1
     empty: Tensor | None  # (*batch,), booleans: sequences without any; None if it is known that there are none
     labels: Tensor | None  # (*batch, L): labels, moved
-
-
-class Call(Protocol):
-    """One call: the tensors that its kernels share."""
-
-    kind: int
-    lengths: Tensor
-    empty: Tensor | None
-
-    def keep(self, mask: Tensor | None, labels: Tensor | None, /) -> tuple[Tensor | None, bool]:
-        """Measure, find the positions that count, and return their labels, moved, and whether all labels are valid."""
-
-    def assemble(self) -> tuple[Tensor, Tensor]:
-        """The scores of the chain."""
-
-    def gradients(self, to_unary: Tensor, to_pairwise: Tensor, /) -> tuple[Tensor | None, ...]:
-        """Of unary, pairwise, start and end, from those of the chain's scores. Moves the state of learned scaling."""
-
-    def place(self, labels: Tensor, /) -> Tensor:
-        """Labels of the chain, (*batch, L), in their original places, -100 elsewhere."""
-
-
-class Kernels(Protocol):
-    READS_LABELS: bool
-    """Whether they find labels that are out of range or break the constraints."""
-
-    def fits(self, unary: Tensor, parameters: Parameters, state: KernelState, /) -> bool:
-        """Whether the kernels support these scores, (*batch, L, M), and this state of scaling."""
-
-    def Call(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int, /) -> Call: ...  # noqa: N802
-
-    def loss(
-        self,
-        known: "Known",
-        unary: Tensor,
-        parameters: Parameters,
-        state: KernelState,
-        kind: int,
-        mask: Tensor | None,
-        labels: Tensor,
-        loss_name: str,
-        total: Total,
-        /,
-    ) -> tuple[Tensor, Gradients] | None:
-        """The total of the losses "likelihood" or "cross_entropy".
-
-        None if there is no kernel for all of it, or if it found an invalid label. `known` stands for all shapes and
-        dtypes.
-        """
-
-    def decode(
-        self,
-        known: "Known",
-        unary: Tensor,
-        parameters: Parameters,
-        state: KernelState,
-        kind: int,
-        mask: Tensor | None,
-        rule: str,
-        in_place: bool,
-        /,
-    ) -> Sequence[Tensor] | None:
-        """Labels in place; or moved to the front, and how many of them count. None if no kernel does all of it."""
-
-
-def as_bytes(x: Tensor) -> Tensor:
-    """A mask, contiguous and with one byte per entry."""
-    return (x if x.dtype in (torch.bool, torch.uint8, torch.int8) else x != 0).contiguous()
 
 
 def kernels_for(x: Tensor) -> Kernels | None:
@@ -132,13 +46,6 @@ def kernels_for(x: Tensor) -> Kernels | None:
 def _load(name: str) -> Any:
     """The kernels in a folder. They are imported where they are used: Triton may not be installed."""
     return import_module(f".{name}.prepare", __package__)
-
-
-class Known:
-    """Stands for the shapes and dtypes of all arguments of a call, which were checked."""
-
-    def __init__(self, fits: bool) -> None:
-        self.fits = fits  # whether the kernels support them
 
 
 _known: dict[tuple[object, ...], Known] = {}
@@ -166,7 +73,7 @@ class LayerCall(NamedTuple):
         if not recorded or labels is None:
             return None
         compute = partial(kernels.loss, known, unary, parameters, state, kind, mask, labels, loss_name, total)
-        found: Tensor | None = apply(_Loss, unary, *parameters[:3], compute, in_torch)
+        found: Tensor | None = apply(Loss, unary, *parameters[:3], compute, in_torch)
         return found
 
     def decode(self, rule: str) -> Tensor:
@@ -195,7 +102,7 @@ class LayerCall(NamedTuple):
         labels, valid = call.keep(self.mask, self.labels)
         if not valid:
             return None
-        u, w = apply(_Assemble, *given, call, in_torch) if self.recorded else call.assemble()
+        u, w = apply(Assemble, *given, call, in_torch) if self.recorded else call.assemble()
         return Prepared(u, w, call.lengths, call.empty, labels)
 
 
@@ -245,86 +152,3 @@ def layer_call(
         return None  # exact derivatives
     kind = (LEARNING if recorded else LEARNED) if state.learned else FIXED
     return LayerCall(kernels, known, unary, parameters, state, mask, labels, kind, recorded)
-
-
-class _Loss(torch.autograd.Function):
-    """(unary, pairwise, start, end, kernels, torch code) -> a loss; None if the kernels return None."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        unary: Tensor,
-        pairwise: Tensor,
-        start: Tensor | None,
-        end: Tensor | None,
-        compute: Callable[[], tuple[Tensor, Gradients] | None],
-        in_torch: InTorch,
-    ) -> Tensor | None:
-        found = compute()
-        if found is None:
-            return None
-        loss, ctx.gradients = found
-        ctx.save_for_backward(unary, pairwise, start, end)
-        ctx.in_torch = in_torch
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[:4]  # also checks that nobody changed the inputs
-        if torch.is_grad_enabled() or not has_values(weight):
-            found = _again(ctx.in_torch, inputs, needed, weight)
-        else:
-            found = ctx.gradients(weight)
-        return *(x if need else None for x, need in zip(found, needed, strict=True)), None, None
-
-
-class _Assemble(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        unary: Tensor,
-        pairwise: Tensor,
-        start: Tensor | None,
-        end: Tensor | None,
-        call: Call,
-        in_torch: InTorch,
-    ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(unary, pairwise, start, end)
-        ctx.set_materialize_grads(False)
-        ctx.call, ctx.in_torch = call, in_torch
-        return call.assemble()
-
-    @staticmethod
-    def backward(ctx: Any, to_unary: Tensor | None, to_pairwise: Tensor | None) -> tuple[Tensor | None, ...]:
-        inputs = ctx.saved_tensors  # also checks that nobody changed them
-        needed = list(ctx.needs_input_grad[:4])
-        if to_pairwise is None and inputs[2] is None and ctx.call.kind != LEARNING:
-            needed[1] = False  # the objective uses neither the matrix, nor boundaries, nor their size
-        gradients = _or_zeros(to_unary, inputs[0], to_pairwise), _or_zeros(to_pairwise, inputs[1], to_unary)
-        if torch.is_grad_enabled() or not all(map(has_values, gradients)):
-            found = _again(ctx.in_torch, inputs, needed, gradients)
-        else:
-            found = ctx.call.gradients(*gradients)
-        return *(x if need else None for x, need in zip(found, needed, strict=True)), None, None
-
-
-def _or_zeros(gradient: Tensor | None, part: Tensor, other: Tensor | None) -> Tensor:
-    """The gradient of a part; zeros, of the dtype of the other, if the objective does not use the part."""
-    if gradient is not None:
-        return gradient
-    return torch.zeros_like(part, dtype=None if other is None else other.dtype)
-
-
-def _again(
-    in_torch: InTorch,
-    inputs: tuple[Tensor | None, ...],
-    needed: Sequence[bool],
-    gradients: Tensor | tuple[Tensor, ...],
-) -> list[Tensor | None]:
-    """The gradients of the inputs by torch operators, from those of the outputs."""
-    with torch.enable_grad():
-        outputs = in_torch()
-    wanted = [x for x, need in zip(inputs, needed, strict=True) if need and x is not None]
-    create = torch.is_grad_enabled()
-    each = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=create, allow_unused=True))
-    return [next(each) if need else None for need in needed]

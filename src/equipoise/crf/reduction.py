@@ -20,7 +20,8 @@ from ..chain.totals import Total
 from ..masking import Kept
 from ..objectives import Loss, Objective
 from ..scaling.broadcasting import leading
-from .prepare import InTorch, LayerCall
+from .derivatives import InTorch
+from .prepare import LayerCall
 
 MEANS = (objectives.marginal, objectives.mean_field, objectives.unary)
 """Losses that are means over positions. All others, also user-defined ones, count as sums over positions."""

@@ -212,8 +212,6 @@ class Replay:
     def _tensor(self, tensors: Tensors, place: Place) -> Tensor:
         x = tensors[place.tensor]
         assert x is not None
-        if x.dtype == place.dtype and not place.offset:
-            return x.detach()  # a plain tensor also for a parameter
         size = (x.nbytes - place.offset) // place.dtype.itemsize * place.dtype.itemsize
         return x.view(-1).view(torch.uint8)[place.offset :][:size].view(place.dtype)
 

@@ -16,7 +16,7 @@ from ...native.compiler import build
 from ...native.values import readable, resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Gradients, Known, Parameters, as_bytes
+from ..interface import Gradients, Known, Parameters, as_bytes
 
 HALF = torch.float16, torch.bfloat16  # computed in float32
 CPU = torch.device("cpu")  # explicit, since the default device may differ

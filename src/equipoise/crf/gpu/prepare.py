@@ -21,7 +21,7 @@ from ...native.triton_start import Launch, start
 from ...native.values import resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..prepare import Gradients, Known, Parameters, as_bytes
+from ..interface import Gradients, Known, Parameters, as_bytes
 from . import gradient_kernels, kernels
 
 READS_LABELS = False
