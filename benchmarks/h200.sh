@@ -85,7 +85,7 @@ PYTHON
 # Most of the time is compilation, so the tests are divided among as many processes as there are cores.
 run_tests() {
     logs=$(mktemp -d)
-    python3 -m pytest -q --collect-only -m gpu -p no:cacheprovider $(grep -rlE 'mark.gpu|on_device' tests --include='test_*.py') |
+    python3 -m pytest -q --collect-only -m gpu -p no:cacheprovider $(grep -rlE 'mark.gpu|on_device|layer_kernels' tests --include='test_*.py') |
         grep '::' >"$logs/all"
     split -n "r/$(nproc)" "$logs/all" "$logs/part-"
     for tests in "$logs"/part-*; do

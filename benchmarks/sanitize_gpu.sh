@@ -48,8 +48,8 @@ run_all() {
     if python3 -c 'import pytest, hypothesis' 2>/dev/null; then
         part "tests of invalid scores and views" 60 python3 -m pytest -q -x -p no:cacheprovider -m 'gpu or not slow' \
             tests/chain/test_views.py tests/chain/test_invalid.py -k "gpu and not chunks and not beyond"
-        part "tests of learned scaling" 60 python3 -m pytest -q -x -p no:cacheprovider -m gpu \
-            tests/crf/test_kernels.py
+        part "tests of layers" 60 python3 -m pytest -q -x -p no:cacheprovider -m gpu \
+            tests/crf/test_kernels.py tests/crf/test_layer_calls.py
     else
         echo "== pytest or hypothesis is not installed: their tests are omitted"
     fi
