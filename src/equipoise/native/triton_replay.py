@@ -95,26 +95,28 @@ class Recording:
     def replay(self, outputs: Sequence[Tensor]) -> "Replay":
         """The same launches for other inputs. Memory of a tensor that is not an output is scratch."""
         results = [*outputs, *self.later_outputs]
-        addresses = [x.data_ptr() for x in results]
+        returned = {x.data_ptr(): k for k, x in enumerate(results)}
+        given = {x.data_ptr(): k for k, x in enumerate(self.inputs) if x is not None}
         scratch = len(self.inputs)
-        places: list[tuple[Tensor, int, int]] = []  # tensor that was made, number of its new tensor, offset there
+        places: list[tuple[int, int, int, int]] = []  # address and size of what was made, its new tensor, offset there
         size = 0
         for x in self.made:
-            if x.data_ptr() in addresses:
-                places.append((x, scratch + 1 + addresses.index(x.data_ptr()), 0))
+            address, n = x.data_ptr(), x.nbytes
+            if address in returned:
+                places.append((address, n, scratch + 1 + returned[address], 0))
             else:
-                places.append((x, scratch, size))
-                size += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
+                places.append((address, n, scratch, size))
+                size += -(-n // ALIGNMENT) * ALIGNMENT
 
         def place(x: Any) -> Any:
             if not isinstance(x, Tensor):
                 return x
-            for k, tensor in enumerate(self.inputs):
-                if tensor is not None and tensor.data_ptr() == x.data_ptr():
-                    return Place(k, 0, x.dtype)
-            for tensor, k, offset in places:
-                if 0 <= x.data_ptr() - tensor.data_ptr() < tensor.nbytes:
-                    return Place(k, offset + x.data_ptr() - tensor.data_ptr(), x.dtype)
+            address = x.data_ptr()
+            if address in given:
+                return Place(given[address], 0, x.dtype)
+            for first, n, k, offset in places:
+                if 0 <= address - first < n:
+                    return Place(k, offset + address - first, x.dtype)
             raise ValueError("an argument of a recorded launch must be an input or come from Recording.empty")
 
         def placed(launches: Sequence[Launch]) -> list[Launch]:
@@ -158,16 +160,17 @@ class Replay:
         tensors = [*inputs, memory, *results]
         given = self._allocate(self.later_forms, inputs)
         tensors += given
-        ready, launches = self.direct.get(number), None
+        ready, launches = _direct(self.direct, number, self.launches), None
         if ready is None or number != values.current_device():
-            self._first(number, tensors)
+            for launch in self.launches:
+                self.start(launch, tensors)
         else:
             addresses = [0 if x is None else x.data_ptr() for x in tensors]
             stream = values.current_stream(number)
             for run, programs, function, metadata, arguments, constants in _filled(ready, addresses):
                 run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments, *constants)
-            if (ready_later := self.direct_later.get(number)) is not None:
-                launches = list(_filled(ready_later, addresses))
+            ready_later = _direct(self.direct_later, number, self.later_launches, Tensor, int)
+            launches = None if ready_later is None else list(_filled(ready_later, addresses))
         if self.later_launches:
             results.append(_Later(self, tensors[: len(inputs) + 1], len(results), given, number, launches))
         return results
@@ -179,35 +182,10 @@ class Replay:
             for like, shape, dtype in forms
         ]
 
-    def _first(self, device: int, tensors: Tensors) -> None:
-        """Launch by `start`, and prepare the launches of later calls on this device."""
-        found = [self._start(device, launch, tensors) for launch in self.launches]
-        if None not in found:
-            self.direct[device] = found
-
-    def first_later(self, device: int, tensors: Tensors, x: Tensor, n: int) -> None:
-        """The same for the launches for later."""
-        before: tuple[Any, ...] = x, n
-        found = []
-        for launch in self.later_launches:
-            found.append(self._start(device, launch, tensors, *before))
-            before = ()
-        if None not in found:
-            self.direct_later[device] = found
-
-    def _start(self, device: int, launch: Launch, tensors: Tensors, *before: Any) -> tuple[Any, ...] | None:
-        """Start a launch, with other arguments before its own, and return what starts it directly.
-
-        None if that is not possible, as in Triton's interpreter.
-        """
+    def start(self, launch: Launch, tensors: Tensors, *before: Any) -> None:
+        """Start a launch by `start`, with other arguments before its own. It can be started directly afterwards."""
         own = (self._tensor(tensors, x) if isinstance(x, Place) else x for x in launch.arguments)
-        filled = launch._replace(arguments=(*before, *own))
-        start(*filled)
-        program = triton_start.find(filled, device)
-        if not triton_start.DIRECT_LAUNCH or program is None:
-            return None
-        places = [(x.tensor, x.offset) if isinstance(x, Place) else (-1, x) for x in launch.arguments]
-        return program.run, launch.programs, program.function, program.packed_metadata, places, launch.constants
+        start(*launch._replace(arguments=(*before, *own)))
 
     def _tensor(self, tensors: Tensors, place: Place) -> Tensor:
         x = tensors[place.tensor]
@@ -236,13 +214,39 @@ class _Later:
         if self.launches is None or outputs is None or self.device != values.current_device():
             if outputs is None:
                 outputs = self.replay._allocate(self.replay.later_forms, self.tensors)
-            self.replay.first_later(self.device, [*self.tensors, *(None,) * self.returned, *outputs], x, n)
+            tensors, before = [*self.tensors, *(None,) * self.returned, *outputs], [x, n]
+            for launch in self.replay.later_launches:
+                self.replay.start(launch, tensors, *before)
+                before = []
             return outputs
         stream, given = values.current_stream(self.device), [x.data_ptr(), n]
         for run, programs, function, metadata, arguments, constants in self.launches:
             run(programs, 1, 1, stream, function, metadata, None, None, None, *given, *arguments, *constants)
             given = []
         return outputs
+
+
+def _direct(
+    known: dict[int, list[Any]], device: int, launches: list[Launch], *before: type
+) -> list[tuple[Any, ...]] | None:
+    """What starts the launches directly on a device, where the first has other arguments of these types before its own.
+
+    None if a kernel was not started there yet, or cannot be started directly, as in Triton's interpreter.
+    """
+    found = known.get(device)
+    if found is not None or not triton_start.DIRECT_LAUNCH:
+        return found
+    found = []
+    for kernel, programs, _warps, arguments, constants, dtypes in launches:
+        types = [Tensor if isinstance(x, Place) else type(x) for x in arguments]
+        program = triton_start.find(kernel, device, constants, *dtypes, *before, *types)
+        if program is None:
+            return None
+        places = [(x.tensor, x.offset) if isinstance(x, Place) else (-1, x) for x in arguments]
+        found.append((program.run, programs, program.function, program.packed_metadata, places, constants))
+        before = ()
+    known[device] = found
+    return found
 
 
 def _filled(launches: list[Any], addresses: list[int]) -> Iterator[tuple[Any, ...]]:

@@ -69,9 +69,9 @@ def start(
         found[programs, 1, 1](*arguments, *constants, stream=stream)
 
 
-def find(launch: Launch, device: int) -> Any:
-    """The compiled kernel of a launch that was started on this device; None in Triton's interpreter."""
-    return compiled.get((launch.kernel.fn, device, launch.constants, *launch.dtypes, *map(type, launch.arguments)))
+def find(kernel: Any, device: int, constants: tuple[Any, ...], *dtypes_and_types: torch.dtype | type) -> Any:
+    """The compiled kernel if it was started with arguments of these types on this device; None in the interpreter."""
+    return compiled.get((kernel.fn, device, constants, *dtypes_and_types))
 
 
 def prepare(
@@ -79,7 +79,7 @@ def prepare(
 ) -> Callable[[Tensor, int], None]:
     """A function that takes the first two arguments, a tensor and a number, and launches on this device."""
     device = arguments[0].get_device()
-    found = compiled.get((kernel.fn, device, constants, Tensor, int, *map(type, arguments)))
+    found = find(kernel, device, constants, Tensor, int, *map(type, arguments))
     if not DIRECT_LAUNCH or found is None or device != values.current_device():
         return lambda x, n: start(kernel, programs, warps, (x, n, *arguments), constants)
     run, stream = found.run, values.current_stream
