@@ -58,6 +58,7 @@ class Machine:
     def __init__(self) -> None:
         self.started, self.direct, self.device = 0, 0, -1  # a tensor on the CPU has device -1
         self.compiled: set[tuple[Any, ...]] = set()
+        self.searches = 0
 
     def start(self, kernel: Kernel, programs: int, warps: int, arguments: Any, constants: Any, *_: Any) -> None:
         assert not any(x.requires_grad for x in arguments if isinstance(x, Tensor))
@@ -71,6 +72,7 @@ class Machine:
             self.direct += 1
             function.by_address(*rest[4:])
 
+        self.searches += 1
         if (kernel, device, constants, *types) not in self.compiled:
             return None
         return SimpleNamespace(run=run, function=kernel, packed_metadata="metadata")
@@ -129,6 +131,7 @@ def test_every_call_computes_the_same(machine: Machine, optional: bool) -> None:
         inputs = a, b, c if optional else None
         check(replay.repeated(("key", optional), call, *inputs), *inputs)
     assert len(replay.replays) == 1
+    assert machine.searches == 3 + 3  # in the second call; then they are known
     # Started, three launches each: the first call, its two uses of what is for later, and each second use afterwards.
     assert (machine.started, machine.direct) == (3 * 3 + 3 * 3, 3 * (3 + 3))
 
