@@ -194,7 +194,7 @@ def test_padding_is_not_moved() -> None:
     for mask, in_place in ((None, True), (padded, True), (HOLES, False), (padded & padded[:, 2:3], False)):
         call = crf._by_kernels(u, mask, None)
         assert call is not None
-        parts = cpu.Call(u, call.parameters, call.state, call.kind)
+        parts = cpu.Call(u, call.given.parameters, call.given.state, call.given.kind)
         parts.keep(mask, None)
         labels = torch.full((2, 4), 7)
         placed = parts.place(labels)

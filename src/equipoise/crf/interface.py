@@ -34,6 +34,18 @@ class Known:
         self.fits = fits  # whether the kernels support them
 
 
+class Arguments(NamedTuple):
+    """The arguments of a call of a layer."""
+
+    known: Known
+    unary: Tensor  # (*batch, L, M)
+    parameters: Parameters
+    state: KernelState  # of scaling
+    kind: int  # of scaling
+    mask: Tensor | None  # (*batch, L)
+    labels: Tensor | None  # (*batch, L), or None for a prediction; -100 removes a position
+
+
 class Call(Protocol):
     """One call: the tensors that its kernels share."""
 
@@ -63,37 +75,13 @@ class Kernels(Protocol):
 
     def Call(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int, /) -> Call: ...  # noqa: N802
 
-    def loss(
-        self,
-        known: Known,
-        unary: Tensor,
-        parameters: Parameters,
-        state: KernelState,
-        kind: int,
-        mask: Tensor | None,
-        labels: Tensor,
-        loss_name: str,
-        total: Total,
-        /,
-    ) -> tuple[Tensor, Gradients] | None:
-        """The total of the losses "likelihood" or "cross_entropy".
+    def loss(self, given: Arguments, loss_name: str, total: Total, /) -> tuple[Tensor, Gradients] | None:
+        """The total of the losses "likelihood" or "cross_entropy" of labels.
 
-        None if there is no kernel for all of it, or if it found an invalid label. `known` stands for all shapes and
-        dtypes.
+        None if there is no kernel for all of it, or if it found an invalid label.
         """
 
-    def decode(
-        self,
-        known: Known,
-        unary: Tensor,
-        parameters: Parameters,
-        state: KernelState,
-        kind: int,
-        mask: Tensor | None,
-        rule: str,
-        in_place: bool,
-        /,
-    ) -> Sequence[Tensor] | None:
+    def decode(self, given: Arguments, rule: str, in_place: bool, /) -> Sequence[Tensor] | None:
         """Labels in place; or moved to the front, and how many of them count. None if no kernel does all of it."""
 
 

@@ -21,7 +21,7 @@ from ..native.values import TRITON, eager, plain
 from ..objectives import RULES
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
 from .derivatives import Assemble, InTorch, Loss
-from .interface import Kernels, Known, Parameters
+from .interface import Arguments, Kernels, Known, Parameters
 
 
 class Prepared(NamedTuple):
@@ -52,16 +52,10 @@ _known: dict[tuple[object, ...], Known] = {}
 
 
 class LayerCall(NamedTuple):
-    """The arguments of a call of a layer."""
+    """A call of a layer by kernels."""
 
     kernels: Kernels
-    known: Known
-    unary: Tensor  # (*batch, L, M)
-    parameters: Parameters
-    state: KernelState  # of scaling
-    mask: Tensor | None  # (*batch, L)
-    labels: Tensor | None  # (*batch, L), or None for a prediction; -100 removes a position
-    kind: int
+    given: Arguments
     recorded: bool  # by autograd
 
     def loss(self, loss_name: str, total: Total, in_torch: InTorch) -> Tensor | None:
@@ -69,11 +63,10 @@ class LayerCall(NamedTuple):
 
         Also None if a label is invalid.
         """
-        kernels, known, unary, parameters, state, mask, labels, kind, recorded = self
-        if not recorded or labels is None:
+        if not self.recorded:
             return None
-        compute = partial(kernels.loss, known, unary, parameters, state, kind, mask, labels, loss_name, total)
-        found: Tensor | None = apply(Loss, unary, *parameters[:3], compute, in_torch)
+        compute = partial(self.kernels.loss, self.given, loss_name, total)
+        found: Tensor | None = apply(Loss, self.given.unary, *self.given.parameters[:3], compute, in_torch)
         return found
 
     def decode(self, rule: str) -> Tensor:
@@ -86,24 +79,24 @@ class LayerCall(NamedTuple):
         return labels, lengths
 
     def _decode(self, rule: str, in_place: bool) -> Sequence[Tensor]:
-        kernels, known, unary, parameters, state, mask, _, kind, _ = self
-        found = kernels.decode(known, unary, parameters, state, kind, mask, rule, in_place)
+        found = self.kernels.decode(self.given, rule, in_place)
         if found is not None:
             return found
-        call = kernels.Call(unary, parameters, state, kind)
+        _, unary, parameters, state, kind, mask, _ = self.given
+        call = self.kernels.Call(unary, parameters, state, kind)
         call.keep(mask, None)
         labels = RULES[rule](*call.assemble(), call.lengths)
         return (call.place(labels),) if in_place else (labels, call.lengths)
 
     def prepared(self, in_torch: InTorch) -> Prepared | None:
         """Everything that comes before the chain; None if a label is invalid."""
-        given = self.unary, *self.parameters[:3]
-        call = self.kernels.Call(self.unary, self.parameters, self.state, self.kind)
-        labels, valid = call.keep(self.mask, self.labels)
+        _, unary, parameters, state, kind, mask, labels = self.given
+        call = self.kernels.Call(unary, parameters, state, kind)
+        moved, valid = call.keep(mask, labels)
         if not valid:
             return None
-        u, w = apply(Assemble, *given, call, in_torch) if self.recorded else call.assemble()
-        return Prepared(u, w, call.lengths, call.empty, labels)
+        u, w = apply(Assemble, unary, *parameters[:3], call, in_torch) if self.recorded else call.assemble()
+        return Prepared(u, w, call.lengths, call.empty, moved)
 
 
 def layer_call(
@@ -151,4 +144,4 @@ def layer_call(
     if recorded and state.learned and not training:
         return None  # exact derivatives
     kind = (LEARNING if recorded else LEARNED) if state.learned else FIXED
-    return LayerCall(kernels, known, unary, parameters, state, mask, labels, kind, recorded)
+    return LayerCall(kernels, Arguments(known, unary, parameters, state, kind, mask, labels), recorded)

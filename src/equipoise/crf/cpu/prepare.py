@@ -16,7 +16,7 @@ from ...native.compiler import build
 from ...native.values import readable, resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..interface import Gradients, Known, Parameters, as_bytes
+from ..interface import Arguments, Gradients, Parameters, as_bytes
 
 HALF = torch.float16, torch.bfloat16  # computed in float32
 CPU = torch.device("cpu")  # explicit, since the default device may differ
@@ -48,17 +48,8 @@ def fits(unary: Tensor, parameters: Parameters, state: KernelState) -> bool:
     return alike and unary.numel() > 0 and library(dtype) is not None and readable(unary, parameters.pairwise)
 
 
-def loss(
-    known: Known,
-    unary: Tensor,
-    parameters: Parameters,
-    state: KernelState,
-    kind: int,
-    mask: Tensor | None,
-    labels: Tensor,
-    loss_name: str,
-    total: Total,
-) -> tuple[Tensor, Gradients] | None:
+def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradients] | None:
+    _, unary, parameters, state, kind, mask, labels = given
     call = Call(unary, parameters, state, kind)
     gold, valid = call.keep(mask, labels)
     if not valid:
@@ -78,16 +69,7 @@ def loss(
     return value, gradients
 
 
-def decode(
-    known: Known,
-    unary: Tensor,
-    parameters: Parameters,
-    state: KernelState,
-    kind: int,
-    mask: Tensor | None,
-    rule: str,
-    in_place: bool,
-) -> None:
+def decode(given: Arguments, rule: str, in_place: bool) -> None:
     """None: the functions are called one after the other, which takes little time on a CPU."""
 
 

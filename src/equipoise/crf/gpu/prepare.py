@@ -21,7 +21,7 @@ from ...native.triton_start import Launch, start
 from ...native.values import resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..interface import Gradients, Known, Parameters, as_bytes
+from ..interface import Arguments, Gradients, Parameters, as_bytes
 from . import gradient_kernels, kernels
 
 READS_LABELS = False
@@ -66,21 +66,11 @@ def plan(shape: torch.Size) -> Plan:
     return Plan(shape.numel() // (length * m), length, -(-length // positions), (m, labels, positions), _blocks(m * m))
 
 
-def loss(
-    known: Known,
-    unary: Tensor,
-    parameters: Parameters,
-    state: KernelState,
-    kind: int,
-    mask: Tensor | None,
-    labels: Tensor,
-    loss_name: str,
-    total: Total,
-) -> tuple[Tensor, Gradients] | None:
-    if not has_fused_loss(unary, parameters.pairwise):
+def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradients] | None:
+    parameters, state, kind = given.parameters, given.state, given.kind
+    if not has_fused_loss(given.unary, parameters.pairwise):
         return None
-    name = _loss, loss_name, total[:2], kind, state.horizon
-    value, gradients = _repeated(known, name, unary, parameters, state, mask, labels)
+    value, gradients = _repeated(given, (_loss, loss_name, total[:2], kind, state.horizon))
     without_boundaries = () if parameters.start is not None else (None, None)
 
     def weighted(weight: Tensor) -> tuple[Tensor | None, ...]:
@@ -92,31 +82,15 @@ def loss(
     return value, weighted
 
 
-def decode(
-    known: Known,
-    unary: Tensor,
-    parameters: Parameters,
-    state: KernelState,
-    kind: int,
-    mask: Tensor | None,
-    rule: str,
-    in_place: bool,
-) -> Sequence[Tensor] | None:
-    if rule not in RULES or wide(unary):
+def decode(given: Arguments, rule: str, in_place: bool) -> Sequence[Tensor] | None:
+    if rule not in RULES or wide(given.unary):
         return None
-    return _repeated(known, (_decode, rule, in_place, kind, state.horizon), unary, parameters, state, mask, None)
+    return _repeated(given, (_decode, rule, in_place, given.kind, given.state.horizon))
 
 
-def _repeated(
-    known: Known,
-    name: tuple[Any, ...],
-    unary: Tensor,
-    parameters: Parameters,
-    state: KernelState,
-    mask: Tensor | None,
-    labels: Tensor | None,
-) -> Sequence[Any]:
+def _repeated(given: Arguments, name: tuple[Any, ...]) -> Sequence[Any]:
     """The call of this name, a function and its first arguments, or its recorded launches."""
+    known, unary, parameters, state, _, mask, labels = given
     scores = [None if x is None else resolved(x).contiguous() for x in (unary, *parameters[:3])]
     kept = None if mask is None else as_bytes(mask)
     gold = None if labels is None else labels.to(torch.int64).contiguous()
