@@ -2,7 +2,6 @@
 
 import ctypes
 import importlib
-import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="launches need Triton, which is not installed")
 replay = importlib.import_module("equipoise.native.triton_replay")
 triton_start = importlib.import_module("equipoise.native.triton_start")
-Launch, Recording = triton_start.Launch, replay.Recording
+Launch = triton_start.Launch
 SIZE, CPU = 4, torch.device("cpu")
 
 
@@ -239,4 +238,3 @@ def test_scratch_memory_is_aligned(machine: Machine) -> None:
     offsets = [place.offset for place in found.launches[1].arguments]
     assert offsets == [0, 16, 48, 64]
     assert found.scratch == (80,)
-    assert all(b > a for a, b in itertools.pairwise(offsets))

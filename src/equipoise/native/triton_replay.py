@@ -155,10 +155,10 @@ class Replay:
         """
         first: Any = inputs[0]
         number = first.get_device()
-        results: list[Any] = self._allocate(self.forms, inputs)
+        results: list[Any] = self.allocate(self.forms, inputs)
         memory = torch.empty(self.scratch, dtype=torch.uint8, device=first.device) if self.scratch[0] else None
         tensors = [*inputs, memory, *results]
-        given = self._allocate(self.later_forms, inputs)
+        given = self.allocate(self.later_forms, inputs)
         tensors += given
         ready, launches = _direct(self.direct, number, self.launches), None
         if ready is None or number != values.current_device():
@@ -175,7 +175,7 @@ class Replay:
             results.append(_Later(self, tensors[: len(inputs) + 1], len(results), given, number, launches))
         return results
 
-    def _allocate(self, forms: list[Form], inputs: Sequence[Tensor | None]) -> list[Tensor]:
+    def allocate(self, forms: list[Form], inputs: Sequence[Tensor | None]) -> list[Tensor]:
         first: Any = inputs[0]
         return [
             torch.empty(shape, dtype=dtype, device=first.device) if like < 0 else torch.empty_like(inputs[like])  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ class _Later:
         outputs, self.outputs = self.outputs, None  # no reference stays here: autograd may then use them as they are
         if self.launches is None or outputs is None or self.device != values.current_device():
             if outputs is None:
-                outputs = self.replay._allocate(self.replay.later_forms, self.tensors)
+                outputs = self.replay.allocate(self.replay.later_forms, self.tensors)
             tensors, before = [*self.tensors, *(None,) * self.returned, *outputs], [x, n]
             for launch in self.replay.later_launches:
                 self.replay.start(launch, tensors, *before)

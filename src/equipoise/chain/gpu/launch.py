@@ -74,14 +74,15 @@ def plan(unary: torch.Size, pairwise: torch.Size) -> Plan:
 class Losses(NamedTuple):
     """What a kernel computes together with the gradient: losses, or their total."""
 
-    terms: Tensor | None  # (*batch,) or (*batch, terms): the losses, or terms of which they are the sums
+    terms: Tensor  # (*batch,) or (*batch, terms): the losses, or terms of which they are the sums
     empty: Tensor | None  # (*batch,): sequences that do not count
-    value: Tensor | None  # (*batch,): the losses; or (): their total
+    value: Tensor  # (*batch,): the losses; or (): their total
     shares: Tensor | None  # (*batch,): their weights in the total
     constants: tuple[str, bool, int]  # of `store_total`
 
 
-NO_LOSSES = Losses(None, None, None, None, ("none", False, 1))
+NO_TOTAL = "none", False, 1  # constants
+NO_LOSSES = None, None, None, None, NO_TOTAL  # arguments of the kernels
 
 
 class Chains:
@@ -123,15 +124,15 @@ class Launcher(Chains):
         return nodes, self.sum_parts(parts)
 
     def marginal_parts(
-        self, weight: Weight, state: Tensor, labels: Tensor | None, losses: "Losses | None" = None
+        self, weight: Weight, state: Tensor, labels: Tensor | None, losses: Losses | None = None
     ) -> tuple[Tensor, Tensor]:
         """`marginals`, the second not summed: (N, parts, E, M, M). Also computes the total of losses."""
         nodes = self.empty(self.plan.length, self.plan.m)
         parts, chunk, chunks = self._parts()
-        losses = losses or NO_LOSSES
-        total = losses.terms, losses.empty, losses.value, losses.shares, self.plan.sequences
-        arguments = state.contiguous(), int64_labels(labels), *weight, nodes, parts, *total, chunk, chunks
-        self.run(marginals_kernels.marginals_kernel, chunks, *arguments, extra_constants=losses.constants)
+        *total, constants = losses or NO_LOSSES
+        numbers = self.plan.sequences, chunk, chunks
+        arguments = state.contiguous(), int64_labels(labels), *weight, nodes, parts, *total, *numbers
+        self.run(marginals_kernels.marginals_kernel, chunks, *arguments, extra_constants=constants)
         return nodes, parts
 
     def log_marginals(self, state: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -185,22 +186,23 @@ class Launcher(Chains):
         return masses
 
     def gradient_parts(
-        self, known: tuple[Any, ...], masses: Tensor, losses: "Losses | None" = None
+        self, known: tuple[Any, ...], masses: Tensor, losses: Losses | None = None
     ) -> tuple[Tensor, Tensor]:
         """The result of `transport`, the second not summed: (N, parts, E, M, M). Also computes the losses."""
         moved = self.empty(self.plan.length, self.plan.m)
         parts, chunk, chunks = self._parts()
-        losses = losses or NO_LOSSES
-        terms = 0 if losses.terms is None else losses.terms.shape[-1]
-        total = losses.terms, losses.empty, losses.value, losses.shares, terms, self.plan.sequences
-        arguments = *known, masses, moved, parts, *total, chunk, chunks
-        self.run(gradient_kernels.gradient_kernel, chunks, *arguments, extra_constants=losses.constants)
+        *total, constants = losses or NO_LOSSES
+        numbers = 0 if losses is None else losses.terms.shape[-1], self.plan.sequences, chunk, chunks
+        self.run(
+            *(gradient_kernels.gradient_kernel, chunks, *known, masses, moved, parts, *total, *numbers),
+            extra_constants=constants,
+        )
         return moved, parts
 
-    def losses(self, terms: Tensor, total: tuple[str, bool] | None, empty: Tensor | None) -> "Losses":
+    def losses(self, terms: Tensor, total: tuple[str, bool] | None, empty: Tensor | None) -> Losses:
         """Losses from their terms, or their total (see `totals`), which the kernel of the gradient computes."""
         if total is None:
-            return NO_LOSSES._replace(terms=terms, value=self.empty())
+            return Losses(terms, None, self.empty(), None, NO_TOTAL)
         block = min(MAX_BLOCK, max(32, 1 << (self.plan.sequences - 1).bit_length()))
         return Losses(terms, empty, self.allocate((), terms.dtype), self.empty(), (*total, block))
 

@@ -97,11 +97,10 @@ def likelihood(
 ) -> Parts:
     """log Z, minus the score of labels."""
     each, state = Chunks(launcher, chunk).forward(labels)[:2] if chunk else launcher.forward(labels)
-    losses = None if total is None else launcher.losses(each, total, empty)
-    nodes, edges = launcher.marginal_parts((None, 0), state, labels, losses)
-    if losses is None or losses.value is None:
-        return each, None, nodes, edges
-    return losses.value, losses.shares, nodes, edges
+    if total is None:
+        return each, None, *launcher.marginal_parts((None, 0), state, labels)
+    losses = launcher.losses(each, total, empty)
+    return losses.value, losses.shares, *launcher.marginal_parts((None, 0), state, labels, losses)
 
 
 def cross_entropy(
@@ -114,9 +113,7 @@ def cross_entropy(
     known = launcher.transport_arguments(None, labels, (None, 0), log_p, state)
     masses = launcher.masses(known) if chunks is None else chunks.masses(known, *matrices)
     losses = launcher.losses(terms, total, empty)
-    nodes, edges = launcher.gradient_parts(known, masses, losses)
-    assert losses.value is not None
-    return losses.value, losses.shares, nodes, edges
+    return losses.value, losses.shares, *launcher.gradient_parts(known, masses, losses)
 
 
 LOSSES = {"likelihood": likelihood, "cross_entropy": cross_entropy}
