@@ -22,6 +22,13 @@ def test_crfs_with_the_same_parameters_have_the_same_loss_and_labels(name: str) 
     assert labels == other.labels(scores, given)
 
 
+def test_lists_of_a_softmax_are_its_labels() -> None:
+    given = step.inputs("cpu")
+    scores = torch.randn(*given.words.shape, step.LABELS, generator=torch.Generator().manual_seed(1))
+    found = step.HEADS["softmax, lists"][1]().labels(scores, given)
+    assert found == step.HEADS[step.BASE][1]().labels(scores, given).tolist()
+
+
 @pytest.mark.parametrize("name", step.HEADS)
 def test_a_training_step_moves_the_net_and_the_last_layer(name: str) -> None:
     module, make = step.HEADS[name]

@@ -82,6 +82,11 @@ def softmax() -> Head:
     return Head(nn.Identity(), loss, lambda scores, given: scores.argmax(-1))
 
 
+def softmax_with_lists() -> Head:
+    """A softmax whose labels are lists of numbers, as those of pytorch-crf are, so that it waits for a GPU too."""
+    return softmax()._replace(labels=lambda scores, given: scores.argmax(-1).tolist())
+
+
 def chain_crf(method: type[scaling.Scaling]) -> Callable[[], Head]:
     def make() -> Head:
         crf = ChainCRF(LABELS, method(), boundaries=True)
@@ -127,6 +132,7 @@ def torchcrf_package() -> Head:
 
 HEADS: dict[str, tuple[str, Callable[[], Head]]] = {
     BASE: ("torch", softmax),
+    "softmax, lists": ("torch", softmax_with_lists),
     "ChainCRF, Fixed": ("torch", chain_crf(scaling.Fixed)),
     "ChainCRF, Learned": ("torch", chain_crf(scaling.Learned)),
     "drop-in": ("torch", like_torchcrf(torchcrf)),
