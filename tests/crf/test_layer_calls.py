@@ -86,11 +86,11 @@ def test_a_loss_is_one_function_of_autograd(kernels: Kernels) -> None:
     def before(objective: str, reduction: str) -> set[Any]:
         with using(kernels):
             node = layer(objective=objective).loss(unary, labels, mask, reduction=reduction).grad_fn
-        return {node.name()} | {x.name() for x, _ in node.next_functions if x is not None}
+        return {type(x).__name__ for x in (node, *(x for x, _ in node.next_functions)) if x is not None}
 
     for objective in ("likelihood", "marginal"):
         for reduction in ("mean", "sum", "token_mean"):
-            assert before(objective, reduction) == {"LossBackward", "torch::autograd::AccumulateGrad"}
+            assert before(objective, reduction) == {"LossBackward", "AccumulateGrad"}
         assert "LossBackward" not in before(objective, "none")
 
 
