@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from equipoise.masking import keep
+from equipoise.masking import keep, rows
 
 MASKS = st.integers(1, 6).flatmap(
     lambda length: st.lists(st.lists(st.booleans(), min_size=length, max_size=length), min_size=1, max_size=4)
@@ -84,3 +84,11 @@ def test_blank_replaces_empty_sequences(value: int) -> None:
     without = kept.without(torch.tensor([True, False]))
     assert without.blank(torch.ones(2), value).tolist() == [value, value]
     assert without.number() == 0
+
+
+def test_rows_end_with_the_number_of_labels_that_count() -> None:
+    labels, lengths = torch.tensor([[[5, 6, 7]], [[8, 9, 0]]]), torch.tensor([[3], [2]])
+    assert rows(labels, lengths, None).tolist() == [[[5, 6, 7, 3]], [[8, 9, 0, 2]]]
+    for dtype in (torch.bool, torch.uint8):
+        mask = torch.tensor([[[1, 1, 1]], [[0, 1, 1]]]).to(dtype)
+        assert rows(labels, lengths, mask).tolist() == [[[5, 6, 7, 3]], [[8, 9, 0, 0]]]

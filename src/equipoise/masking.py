@@ -68,6 +68,15 @@ class Kept(NamedTuple):
         return (*index[:-1], int((moved == moved.min() + index[-1]).nonzero()))
 
 
+def rows(labels: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
+    """(*batch, L + 1): labels that were moved to the front, and then how many of them count.
+
+    0 count if the mask is off at the first position. One tensor, since each transfer to the host waits for a GPU.
+    """
+    counts = lengths if mask is None else torch.where(mask[..., 0].bool(), lengths, 0)
+    return torch.cat([labels, counts[..., None]], -1)
+
+
 def keep(mask: Tensor) -> Kept:
     """The positions that a boolean mask (*batch, L) keeps.
 

@@ -181,6 +181,25 @@ def test_tags_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
     assert [len(tags) for tags in found[0][0]] == mask.sum(0).tolist()
 
 
+def test_tags_of_the_drop_in_layer_that_fill_several_blocks(kernels: Kernels) -> None:
+    """Of more than 1,024 numbers. A sequence whose mask is off at its first step is found also in the last of them."""
+    fixed = torch.Generator().manual_seed(0)
+    mask = torch.rand(30, 50, generator=fixed) < 0.7
+    mask[:, 0] = True
+    mask, emissions = mask.to(DEVICE), 3 * torch.randn(30, 50, 3, generator=fixed).to(DEVICE)
+    crf, found = torchcrf.CRF(3, batch_first=True).to(DEVICE), []
+    for used in (kernels, None):
+        with using(used):
+            found.append(crf.decode(emissions, mask))
+            for row in (0, 29):
+                late = mask.clone()
+                late[row, 0] = False
+                with pytest.raises(ValueError, match="mask must be on at the first step"):
+                    crf.decode(emissions, late)
+    assert found[0] == found[1]
+    assert [len(tags) for tags in found[0]] == mask.sum(1).tolist()
+
+
 @pytest.mark.parametrize("balanced", [False, True])
 def test_losses_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
     """Tags are not read where the mask is off; where it is on, -100 is an invalid tag, also for the kernels."""

@@ -33,7 +33,7 @@ from ..crf.interface import Parameters
 from ..crf.prepare import LayerCall, layer_call
 from ..crf.reduction import reduced
 from ..energies import ChainEnergy, balance
-from ..masking import Kept, keep
+from ..masking import Kept, keep, rows
 from ..native.values import readable
 from ..scaling import Fixed, Learned
 from ..scaling.kernel_state import KernelState, one
@@ -113,19 +113,18 @@ class CRF(nn.Module):
         """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
         call = self._by_kernels(emissions, mask)
-        labels, lengths = self._decode_in_torch(emissions, mask) if call is None else call.decode_to_front("map")
-        if mask is not None:  # 0 for a sequence whose mask is off at the first step
-            lengths = torch.where(self._batch_first(mask)[:, 0].bool(), lengths, 0)
-        rows = torch.cat([labels, lengths[:, None]], -1).tolist()  # at once: each transfer waits for a GPU
-        if not all(row[-1] for row in rows):
+        found = self._decode_in_torch(emissions, mask) if call is None else call.decode_rows("map")
+        tags = found.tolist()
+        if not all(row[-1] for row in tags):
             raise ValueError(NO_START)
         # If every path is forbidden, labels are -100, but tags must be valid indices.
-        return [row[: row[-1]] if row[0] >= 0 else [0] * row[-1] for row in rows]
+        return [row[: row[-1]] if row[0] >= 0 else [0] * row[-1] for row in tags]
 
-    def _decode_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The most likely tags, (B, L), moved to the front, and how many of them count."""
+    def _decode_in_torch(self, emissions: Tensor, mask: Tensor | None) -> Tensor:
+        """The `masking.rows` of the most likely tags."""
         unary, transitions, kept = self._chain(emissions, mask)
-        return chain.decode(unary, transitions, kept.lengths)[0], kept.lengths
+        labels, _ = chain.decode(unary, transitions, kept.lengths)
+        return rows(labels, kept.lengths, None if mask is None else self._batch_first(mask))
 
     def _loss_in_torch(self, emissions: Tensor, tags: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
         """-log P(tags | emissions) by torch operators, after a check of values."""

@@ -1,6 +1,6 @@
 """What the kernels of a layer must provide, in C (`cpu`) and in Triton (`gpu`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -81,8 +81,8 @@ class Kernels(Protocol):
         None if there is no kernel for all of it, or if it found an invalid label.
         """
 
-    def decode(self, given: Arguments, rule: str, in_place: bool, /) -> Sequence[Tensor] | None:
-        """Labels in place; or moved to the front, and how many of them count. None if no kernel does all of it."""
+    def decode(self, given: Arguments, rule: str, in_place: bool, /) -> Tensor | None:
+        """Labels in place, or the `masking.rows` of labels. None if no kernel does all of it."""
 
 
 def as_bytes(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ second derivatives, and to explain an error. A loss with kernels for all of it i
 losses the scores of the chain are (`derivatives`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from torch import Tensor
 from ..chain.checks import CACHE_SIZE, signature
 from ..chain.derivatives import apply
 from ..chain.totals import Total
+from ..masking import rows
 from ..native.values import TRITON, eager, plain
 from ..objectives import RULES
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
@@ -71,14 +72,13 @@ class LayerCall(NamedTuple):
 
     def decode(self, rule: str) -> Tensor:
         """Labels in place, (*batch, L), -100 where masked."""
-        return self._decode(rule, True)[0]
+        return self._decode(rule, True)
 
-    def decode_to_front(self, rule: str) -> tuple[Tensor, Tensor]:
-        """Labels moved to the front, (*batch, L), and how many of them count, (*batch,)."""
-        labels, lengths = self._decode(rule, False)
-        return labels, lengths
+    def decode_rows(self, rule: str) -> Tensor:
+        """The `masking.rows` of labels, (*batch, L + 1)."""
+        return self._decode(rule, False)
 
-    def _decode(self, rule: str, in_place: bool) -> Sequence[Tensor]:
+    def _decode(self, rule: str, in_place: bool) -> Tensor:
         found = self.kernels.decode(self.given, rule, in_place)
         if found is not None:
             return found
@@ -86,7 +86,7 @@ class LayerCall(NamedTuple):
         call = self.kernels.Call(unary, parameters, state, kind)
         call.keep(mask, None)
         labels = RULES[rule](*call.assemble(), call.lengths)
-        return (call.place(labels),) if in_place else (labels, call.lengths)
+        return call.place(labels) if in_place else rows(labels, call.lengths, mask)
 
     def prepared(self, in_torch: InTorch) -> Prepared | None:
         """Everything that comes before the chain; None if a label is invalid."""

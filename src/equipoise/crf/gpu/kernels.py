@@ -3,6 +3,7 @@
     keep_kernel        which positions count, and where each moves; sizes of U and W
     assemble_kernel    U' = a U + boundaries and W' = b W, in the moved positions, -inf where forbidden
     place_kernel       labels moved back
+    rows_kernel        labels that stay moved, and how many of them count
 
 (`crf.potentials`, `masking` and `scaling.learned` have the formulas; `gradient_kernels` is the backward pass.) In torch
 these are over a hundred small operations. A training step on a GPU is bound by the host, so they would take a quarter
@@ -215,3 +216,16 @@ def place_kernel(moved, rank, labels, length, total, BLOCK: tl.constexpr):
     to = tl.load(rank + place, mask=inside, other=-1)
     found = tl.load(moved + place // length * length + to, mask=inside & (to >= 0), other=IGNORE)
     tl.store(labels + place, found, mask=inside)
+
+
+@jit_unspecialized
+def rows_kernel(moved, lengths, rank, rows, length, total, BLOCK: tl.constexpr):
+    """Labels of the chain, and after those of each sequence how many count: 0 if its first position does not."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < total
+    n, t = place // (length + 1), place % (length + 1)
+    label = tl.load(moved + n * length + t, mask=inside & (t < length), other=0)
+    last = inside & (t == length)
+    count = tl.load(lengths + n, mask=last, other=0)
+    starts = tl.load(rank + n * length, mask=last, other=0) == 0
+    tl.store(rows + place, tl.where(t < length, label, tl.where(starts, count, 0)), mask=inside)

@@ -82,10 +82,11 @@ def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradie
     return value, weighted
 
 
-def decode(given: Arguments, rule: str, in_place: bool) -> Sequence[Tensor] | None:
+def decode(given: Arguments, rule: str, in_place: bool) -> Tensor | None:
     if rule not in RULES or wide(given.unary):
         return None
-    return _repeated(given, (_decode, rule, in_place, given.kind, given.state.horizon))
+    (found,) = _repeated(given, (_decode, rule, in_place, given.kind, given.state.horizon))
+    return found
 
 
 def _repeated(given: Arguments, name: tuple[Any, ...]) -> Sequence[Any]:
@@ -120,14 +121,14 @@ def _loss(
 
 def _decode(
     rule: str, in_place: bool, kind: int, horizon: int, recording: Recording | None, *inputs: Any
-) -> tuple[Tensor, ...]:
-    """Labels in place; or moved to the front, and how many of them count."""
+) -> tuple[Tensor]:
+    """Labels in place, or the `masking.rows` of labels."""
     call = _begin(kind, horizon, recording, inputs)
     call.keep(*inputs[7:9])
     u, w = call.assemble()
     function, chunk = RULES[rule]
     labels, *_ = function(recording, getattr(scan, chunk)(u, w), u, w, call.lengths)
-    return (call.place(labels),) if in_place else (labels, call.lengths)
+    return (call.place(labels) if in_place else call.rows(labels),)
 
 
 class Call:
@@ -210,6 +211,14 @@ class Call:
         found, total = self._empty(labels.shape, labels.dtype), labels.numel()
         arguments = labels, self.rank, found, labels.shape[-1], total
         self._start(kernels.place_kernel, _blocks(total), WARPS, arguments, (BLOCK,))
+        return found
+
+    def rows(self, labels: Tensor) -> Tensor:
+        """`masking.rows`."""
+        *batch, length = labels.shape
+        found = self._empty((*batch, length + 1), labels.dtype)
+        arguments = labels.contiguous(), self.lengths, self.rank, found, length, found.numel()
+        self._start(kernels.rows_kernel, _blocks(found.numel()), WARPS, arguments, (BLOCK,))
         return found
 
     def _empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
