@@ -21,6 +21,7 @@ from faults.chains import VIEWS, Answers, answers, compare, draw, truth  # noqa:
 
 from equipoise import ChainCRF, chain, gaussian  # noqa: E402
 from equipoise.chain import backends  # noqa: E402
+from equipoise.compat import torchcrf  # noqa: E402
 from equipoise.scaling import Learned  # noqa: E402
 
 BATCH, UNITS = 8, 64
@@ -133,6 +134,24 @@ def layers(seed: int) -> Counter[str]:
     return Counter(problems=1, answers=count)
 
 
+def drop_in(seed: int) -> Counter[str]:
+    """Tags of the drop-in layer, in lists, are the labels of a `ChainCRF` with the same scores, in place."""
+    generator = torch.Generator().manual_seed(seed)
+    batch, length, m = (int(torch.randint(1, most, (), generator=generator)) for most in (40, 60, 9))
+    crf = torchcrf.CRF(m, batch_first=True).to(DEVICE)
+    layer = torchcrf.to_chain_crf(crf)
+    mask = torch.rand(batch, length, generator=generator) < 0.7
+    mask[:, 0] = True
+    late = mask.clone()
+    late[int(torch.randint(batch, (), generator=generator)), 0] = False
+    for step in range(3):  # the first is recorded
+        unary = torch.randn(batch, length, m, generator=generator).to(DEVICE)
+        want = [row[row >= 0].tolist() for row in layer.decode(unary, mask.to(DEVICE)).cpu()]
+        assert crf.decode(unary, mask.to(DEVICE)) == want, f"tags of the drop-in layer are wrong, seed {seed}, {step}"
+        _raises(lambda unary=unary: crf.decode(unary, late.to(DEVICE)))
+    return Counter(problems=3 * batch, answers=6)
+
+
 def invalid_values() -> Counter[str]:
     """With validate=True, lengths, labels and scores out of range raise on the GPU too."""
     crf = ChainCRF(3, validate=True).to(DEVICE)
@@ -159,10 +178,10 @@ def _raises(function) -> None:  # type: ignore[no-untyped-def]
     except ValueError as error:
         if str(error).isprintable():
             return
-    raise AssertionError("a value out of range was accepted with validate=True")
+    raise AssertionError("an invalid value was accepted")
 
 
-PARTS = {part.__name__: part for part in (chains, chunks, many_labels, views, gaussians, scaling, layers)}
+PARTS = {part.__name__: part for part in (chains, chunks, many_labels, views, gaussians, scaling, layers, drop_in)}
 
 
 def main() -> None:
