@@ -85,8 +85,9 @@ def test_a_loss_is_one_function_of_autograd(kernels: Kernels) -> None:
 
     def before(objective: str, reduction: str) -> set[Any]:
         with using(kernels):
-            node = layer(objective=objective).loss(unary, labels, mask, reduction=reduction).grad_fn
-        return {type(x).__name__ for x in (node, *(x for x, _ in node.next_functions)) if x is not None}
+            loss = layer(objective=objective).loss(unary, labels, mask, reduction=reduction)
+        functions = loss.grad_fn, *(x for x, _ in loss.grad_fn.next_functions)  # they live as long as the loss
+        return {type(x).__name__ for x in functions if x is not None}
 
     for objective in ("likelihood", "marginal"):
         for reduction in ("mean", "sum", "token_mean"):
