@@ -13,6 +13,7 @@ from enumeration import chains
 from torch import Tensor
 
 from equipoise.chain import reference, scoring
+from equipoise.chain.checks import problem
 from equipoise.chain.problem import Problem
 from equipoise.chain.totals import Total
 
@@ -109,14 +110,37 @@ def log_marginals_and_transport(b: Backend, case: Case) -> None:
         close(b.module.log_marginals(*p), want_known.log_p, case.tolerance(b))
     atol = case.tolerance(b) * (40 + nodes.numel())  # every gradient is a sum over the nodes
     clean = p if b.name == "cpu" else Case(p).on(Backend("plain torch", None, b.device))  # others use the reference
-    for e, problem in ((None, p), (edges, clean)):
+    for e, given in ((None, p), (edges, clean)):
         directions = nodes.to(b.device), None if e is None else e.to(b.device), weight.to(b.device)
-        got = b.module.transport(*directions, *problem, known)
+        got = b.module.transport(*directions, *given, known)
         want = reference.transport(
             nodes.double(), None if e is None else e.double(), weight.double(), *exact, want_known
         )
         for x, z in zip(got, want, strict=True):
             close(x, z, atol)
+
+
+MIXING = {
+    "one matrix": lambda w: w,
+    "a large range": lambda w: w.index_fill(-1, torch.tensor([2]), -60.0),  # for kernels, the log domain
+    "a matrix per edge": lambda w: w.expand(1, 19, 3, 3),
+}
+"""Pairwise scores with which labels forget their neighbours within a few positions."""
+
+
+def distant_positions(b: Backend, kind: str) -> None:
+    """The gradient of log p at one end of a chain is 0 at the other: no rounding error is carried all the way."""
+    generator = torch.Generator().manual_seed(0)
+    unary, pairwise = torch.randn(2, 20, 3, generator=generator), 0.3 * torch.randn(3, 3, generator=generator)
+    case = Case(problem(unary, MIXING[kind](pairwise)))
+    p, weight = case.on(b), torch.ones(2, device=b.device)
+    known = b.module.messages(*p)
+    for end, other in ((0, -1), (-1, 0)):
+        nodes = torch.zeros(2, 20, 3)
+        nodes[:, end] = 1e3 * torch.randn(2, 3, generator=generator)
+        moved, *_ = b.module.transport(nodes.to(b.device), None, weight, *p, known)
+        assert float(moved[:, end].abs().max()) > 1
+        assert float(moved[:, other].abs().max()) < 1e-6, (end, moved[:, other])
 
 
 def cross_entropy(b: Backend, case: Case) -> None:

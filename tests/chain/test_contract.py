@@ -125,6 +125,13 @@ def test_derivatives_equal_enumeration(backend: Backend, holds: Property) -> Non
     check(backend, holds, cases(backend, max_length=4, labels=[1, 2, 3], moderate=True, finite=True), 40)
 
 
+@pytest.mark.parametrize("kind", contract.MIXING)
+def test_rounding_errors_of_mass_decay(backend: Backend, kind: str) -> None:
+    if backend.name == "exponential" and kind == "a large range":
+        pytest.skip("such scores do not fit the exp domain")
+    contract.distant_positions(backend, kind)
+
+
 def make(backend: Backend, unary: Tensor, pairwise: Tensor) -> Case:
     return Case(problem(unary.to(backend.dtypes[0]), pairwise.to(backend.dtypes[0])))
 

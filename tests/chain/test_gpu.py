@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from contract import Case, fused_total, use_chunks
+from contract import MIXING, Case, distant_positions, fused_total, use_chunks
 from torch import Tensor
 from triton_chains import DEVICE, GPU, check, gpu, make, on_device, replay, strict_memory
 
@@ -110,6 +110,12 @@ def test_contract_with_many_labels(
     batch: tuple[int, ...], length: int, m: int, own: Any, scale: float, forbidden: float
 ) -> None:
     check(make(batch, length, m, own, scale=scale, forbidden=forbidden), scale)
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+@pytest.mark.parametrize("kind", MIXING)
+def test_rounding_errors_of_mass_decay_with_many_labels(kind: str) -> None:
+    distant_positions(GPU, kind)
 
 
 def test_an_improbable_label_can_become_the_best() -> None:

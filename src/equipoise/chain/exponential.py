@@ -128,8 +128,8 @@ def transport(
     matrix, _ = _exp(pairwise)
     log_p, a, b = known
     exists = positions(unary, lengths)[..., None]
-    nodes = nodes.masked_fill(~exists, 0)
-    nodes = weight[..., None, None] * (nodes - log_p.exp() * nodes.sum(-1, keepdim=True))
+    nodes, p = nodes.masked_fill(~exists, 0), log_p.exp().masked_fill(~exists, 0)
+    nodes = weight[..., None, None] * (nodes - p * nodes.sum(-1, keepdim=True))
     onward = (b * (unary - unary.amax(-1, keepdim=True)).exp())[..., 1:, :] * exists[..., 1:, :]
     right_scale = 1 / _left_all(onward, matrix).masked_fill(~exists[..., 1:, :], 1)
     left_scale = exists[..., 1:, :] / _right_all(a[..., :-1, :], matrix)
@@ -138,10 +138,10 @@ def transport(
     rights, lefts = [nodes[..., 0, :]], [nodes[..., last, :]]
     for t in range(last):
         moved = _right(rights[-1] * right_scale[..., t, :], matrix, t) * onward[..., t, :]
-        rights.append(moved + nodes[..., t + 1, :])
+        rights.append(moved - reference.excess(rights[-1], p[..., t + 1, :]) + nodes[..., t + 1, :])
     for t in range(last - 1, -1, -1):
         moved = a[..., t, :] * _left(lefts[-1] * left_scale[..., t, :], matrix, t)
-        lefts.append(moved + nodes[..., t, :])
+        lefts.append(moved - reference.excess(lefts[-1], p[..., t, :]) + nodes[..., t, :])
     right, left = torch.stack(rights, -2), torch.stack(lefts[::-1], -2)
     gradient = _outer(right[..., :-1, :] * right_scale, onward, pairwise) + _outer(
         a[..., :-1, :], left[..., 1:, :] * left_scale, pairwise

@@ -5,7 +5,7 @@
     log p_t    = norm(alpha_t + beta_t),    log Z = the sum of the logs of alpha's normalisers
 
 Messages are normalised at every step. Otherwise they grow with t, and the marginals are small differences of large
-numbers: at L = 1024 the float32 gradient of the marginal loss is then off by 16 %; with normalisation, by 2e-6.
+numbers: at L = 1024 the float32 gradient of the marginal loss is then off by 16 %; with normalisation, by 1e-7.
 
 Gradients do not differentiate these loops. Given the scores, the labels form a Markov chain with kernels
 
@@ -133,9 +133,9 @@ def transport(
     """
     last = unary.shape[-2] - 1
     exists = positions(unary, lengths)
-    p = known.log_p.exp()
+    p = known.log_p.exp().masked_fill(~exists[..., None], 0)
     # Mass that sums to 0 over labels decays along the chain. Uncentred mass would have to cancel in the end against a
-    # second term as large as the sum of all mass.
+    # second term as large as the sum of all mass. A rounding error of the sum would not decay: each step takes it out.
     nodes = nodes.masked_fill(~exists[..., None] | (known.log_p == -torch.inf), 0)
     nodes = weight[..., None, None] * (nodes - p * nodes.sum(-1, keepdim=True))
 
@@ -154,15 +154,20 @@ def transport(
             leaving.append(own.sum(-1))
             expected = expected + mean
         gradient.add(t, carried)
-        rights.append(carried.sum(-2) + nodes[..., t + 1, :])
+        rights.append(carried.sum(-2) - excess(rights[-1], p[..., t + 1, :]) + nodes[..., t + 1, :])
     for t in range(last - 1, -1, -1):
         kernel = log_step_left(pairwise, known.alpha, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
         carried = kernel * lefts[-1][..., None, :]
         gradient.add(t, carried)
-        arrived = carried.sum(-1) + nodes[..., t, :]
+        arrived = carried.sum(-1) - excess(lefts[-1], p[..., t, :]) + nodes[..., t, :]
         lefts.append(arrived if edges is None else arrived + leaving[t])
     moved = torch.stack(rights, -2) + torch.stack(lefts[::-1], -2) - nodes
     return moved.masked_fill(~exists[..., None], 0), gradient.total(), expected
+
+
+def excess(mass: Tensor, p: Tensor) -> Tensor:
+    """The sum of mass, which should be 0, as it arrives at the next position: in the proportions of p."""
+    return p * mass.sum(-1, keepdim=True)
 
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:

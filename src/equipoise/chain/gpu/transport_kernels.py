@@ -4,6 +4,9 @@ It is carried by T to the right and by S to the left (see `kernels`), one progra
 
     r_{t+1} = r_t T_t + n_{t+1},    l_t = S_t l_{t+1} + n_t
 
+All masses sum to 0, so that they decay. A rounding error of the sum would not; it arrives in the proportions of p at
+the next position, where it is taken out.
+
 `gradient_kernels` computes the gradient from r and l.
 """
 
@@ -153,7 +156,8 @@ def carry_in_exp_domain(
         u2, b2, p2, n2 = load_step(unary, message, nodes, labels, log_p, t + 2 * step, step, end, label, M)
         arrived = tl.sum((mass * tl.exp(-finite(b)))[:, None] * w, 0)
         e, _top = exp_scores(b0 + (u0 - finite(max_by_bits(u0))))
-        mass = arrived * e + centre(p0, n0, nodes, weight_n, length, label)
+        excess = tl.sum(mass, 0) * tl.exp(p0)
+        mass = arrived * e + (centre(p0, n0, nodes, weight_n, length, label) - excess)
         if masses is not None:
             tl.store(masses + t * M + label, mass, mask=label < M)
         b = b0
@@ -180,7 +184,9 @@ def carry_in_log_domain(
         ahead = load_scores(message + t * M, label, M)
         v, _gain = add_unary(ahead, unary + t * M, label, M)
         arrived = tl.sum(mass[:, None] * tl.exp(edge + v[None, :] - finite(b)[:, None]), 0)
-        mass = arrived + centred(nodes, labels, log_p, t, weight_n, length, label, M)
+        p, given = load_mass(nodes, labels, log_p, t, label, M)
+        excess = tl.sum(mass, 0) * tl.exp(p)
+        mass = arrived + (centre(p, given, nodes, weight_n, length, label) - excess)
         b = ahead
         if masses is not None:
             tl.store(masses + t * M + label, mass, mask=label < M)
@@ -208,6 +214,7 @@ def mass_boundary_kernel(
         P(y_e = j | y_s = i) = exp(W'(i, j) + v_e(j) - b_s(i)) / c
 
     where c, the same for all i, follows from  sum_ij p_s(i) P(y_e = j | y_s = i) = 1.
+    Rounding errors of the sum of mass stay here; the first step of each chunk takes them out.
     """
     pid = tl.program_id(0).to(tl.int64)
     n, leftwards = pid // 2, pid % 2

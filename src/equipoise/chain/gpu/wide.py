@@ -74,8 +74,7 @@ class Wide(Chains):
         n, m = self.plan.sequences, self.plan.m
         state, log_z = self._empty(2, self.plan.length, m), self._empty()
         totals, before = self._empty(dtype=torch.float64), self._empty(dtype=torch.float64)
-        blocks = math.ceil(m / self.sum_tile.columns)
-        z, peaks = self.unary.new_empty(2, 2, n, m), self.unary.new_empty(2, 2, n, blocks)
+        z, peaks = self._between_steps()
         rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, z, peaks, state, totals, before
         self._step(wide_kernels.message_kernel, self.sum_tile, 2, rest)
         arguments = self.unary, self.pairwise, self.lengths, int64_labels(labels), state, before, log_z
@@ -115,9 +114,10 @@ class Wide(Chains):
         """`Launcher.transport`."""
         length, state = self.plan.length, state.contiguous()
         nodes = None if nodes is None else resolved(nodes).contiguous()
-        puts, norms = self._positions(log_p.contiguous(), state, nodes, int64_labels(labels), weight)
-        masses, z = self._empty(2, length, self.plan.m), self.unary.new_empty(2, 2, self.plan.sequences, self.plan.m)
-        rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, norms, puts, state, masses, z
+        log_p = log_p.contiguous()
+        puts, norms = self._positions(log_p, state, nodes, int64_labels(labels), weight)
+        masses, (z, sums) = self._empty(2, length, self.plan.m), self._between_steps()
+        rest = self.matrices[0], self.lengths, self.matrices[1], self.tops, norms, puts, log_p, state, masses, z, sums
         self._step(wide_kernels.mass_kernel, self.sum_tile, 2, rest)
         sides = (2 * length, 0), masses, (2 * length, length)
         gradient = self._tiles(state, norms, masses, *sides, None, weight)
@@ -184,6 +184,12 @@ class Wide(Chains):
         if self.plan.shape != self.plan.spread_shape:
             gradient = gradient.view(self.plan.shape).sum_to_size(self.plan.spread_shape)
         return gradient.view(self.given_shape)
+
+    def _between_steps(self) -> tuple[Tensor, Tensor]:
+        """Memory for what a step of sums leaves to the next: numbers of all labels, and of each block of them."""
+        n, m = self.plan.sequences, self.plan.m
+        blocks = math.ceil(m / self.sum_tile.columns)
+        return self.unary.new_empty(2, 2, n, m), self.unary.new_empty(2, 2, n, blocks)
 
     def _step(self, kernel: Any, tile: Tile, directions: int, rest: tuple[Any, ...]) -> None:
         """Launch the kernel for each position, in each direction."""

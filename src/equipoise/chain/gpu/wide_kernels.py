@@ -43,11 +43,17 @@ def load_bounds(bounds, k):
 
 
 @triton.jit
-def load_peak(peaks, n, there, BLOCKS: tl.constexpr, BLOCKS_SIZE: tl.constexpr):
-    """The maximum of z over all labels, (ROWS,)."""
+def load_blocks(x, n, there, other, BLOCKS: tl.constexpr, BLOCKS_SIZE: tl.constexpr):
+    """The numbers of all blocks of labels, (ROWS, BLOCKS_SIZE)."""
     block = tl.arange(0, BLOCKS_SIZE)
     mask = there[:, None] & (block < BLOCKS)[None, :]
-    return tl.max(tl.load(peaks + n[:, None] * BLOCKS + block[None, :], mask=mask, other=NEG_INF), 1)
+    return tl.load(x + n[:, None] * BLOCKS + block[None, :], mask=mask, other=other)
+
+
+@triton.jit
+def load_peak(peaks, n, there, BLOCKS: tl.constexpr, BLOCKS_SIZE: tl.constexpr):
+    """The maximum of z over all labels, (ROWS,)."""
+    return tl.max(load_blocks(peaks, n, there, NEG_INF, BLOCKS, BLOCKS_SIZE), 1)
 
 
 @triton.jit
@@ -172,7 +178,7 @@ def log_partition_kernel(
 
 @jit_unspecialized
 def mass_kernel(
-    unary, s, matrices, lengths, bounds, tops, norms, nodes, state, masses, z, N, L, inner, count, groups,
+    unary, s, matrices, lengths, bounds, tops, norms, nodes, log_p, state, masses, z, sums, N, L, inner, count, groups,
     M: tl.constexpr, PER_EDGE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCKS_SIZE: tl.constexpr,
 ):  # fmt: skip
@@ -180,6 +186,7 @@ def mass_kernel(
 
     norms, (N, 2, L), is the maximum of U_t - max U_t plus the other direction's message. z is (2, 2, N, M) as in
     `message_kernel`: the mass of the last position times exp(-message), where a message is that of the other direction.
+    sums, (2, 2, N, BLOCKS), are those of the mass over each block of labels.
     """
     block, k, left, n, there, length, t, follows, w, stop, old, new = locate(
         s, matrices, lengths, N, L, inner, count, groups, M, PER_EDGE, ROWS, BLOCKS
@@ -221,6 +228,9 @@ def mass_kernel(
                 to = tl.max(tl.where(here, v, NEG_INF), 0)
                 total += tl.where(here, tl.sum(x[:, None] * tl.exp(tile + to[None, :] - b[:, None]), 0)[None, :], 0.0)
     put = tl.load(nodes + (n * L + t)[:, None] * M + dest[None, :], mask=write, other=0.0)
-    total += put
+    p = tl.exp(tl.load(log_p + (n * L + t)[:, None] * M + dest[None, :], mask=inside, other=NEG_INF))
+    excess = tl.sum(load_blocks(sums + old * BLOCKS, n, follows, 0.0, BLOCKS, BLOCKS_SIZE), 1)
+    total += put - excess[:, None] * p
+    tl.store(sums + (new + n) * BLOCKS + block, tl.sum(total, 1), mask=there)
     tl.store(masses + ((2 * n + left) * L + t)[:, None] * M + dest[None, :], total, mask=write)
     tl.store(z + (new + n)[:, None] * M + dest[None, :], total * tl.exp(-finite(message)), mask=write)
