@@ -132,6 +132,22 @@ def test_rounding_errors_of_mass_decay(backend: Backend, kind: str) -> None:
     contract.distant_positions(backend, kind)
 
 
+def test_errors_do_not_grow_with_the_length(backend: Backend) -> None:
+    """Those of the gradient of the marginal loss, for which mass is carried along the whole chain, in float32."""
+    if backend.name.startswith("gpu") and not CUDA:
+        pytest.skip("takes minutes in the interpreter")
+    generator = torch.Generator().manual_seed(0)
+    unary, pairwise = torch.randn(1, 4096, 9, generator=generator), torch.randn(9, 9, generator=generator)
+    labels, one = torch.randint(9, (1, 4096), generator=generator), torch.ones(1, device=backend.device)
+    exact, p = problem(unary.double(), pairwise.double()), make(backend, unary, pairwise).on(backend)
+    want = reference.cross_entropy_gradient(one.cpu().double(), *exact, labels, reference.messages(*exact))
+    labels = labels.to(backend.device)
+    _, known = backend.module.cross_entropy(*p, labels)
+    got = backend.module.cross_entropy_gradient(one, *p, labels, known)
+    for x, y, limit in zip(got, want, (3e-7, 2e-6), strict=True):
+        assert float((x.cpu().double() - y).norm() / y.norm()) < limit
+
+
 def make(backend: Backend, unary: Tensor, pairwise: Tensor) -> Case:
     return Case(problem(unary.to(backend.dtypes[0]), pairwise.to(backend.dtypes[0])))
 
