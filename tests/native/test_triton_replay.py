@@ -191,6 +191,22 @@ def test_without_an_interface_for_direct_launches(machine: Machine, monkeypatch:
     assert not machine.direct
 
 
+def test_one_number_with_a_stride(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as contiguous."""
+    monkeypatch.setattr(replay.triton_start, "DIRECT_LAUNCH", False)
+
+    def triple(recording: Any, x: Tensor) -> tuple[Tensor]:
+        found = recording.empty((1,), torch.float32, CPU)
+        recording.start(KERNEL, 5, 1, (x, None, found), (3.0,))
+        return (found,)
+
+    for number in (1.0, 2.0, 3.0):
+        x = torch.tensor([number, -1.0])[::2]
+        assert x.is_contiguous()
+        assert replay.repeated("key", triple, x)[0].tolist() == [3 * number]
+    assert machine.started == 3
+
+
 def test_outputs_are_not_kept(machine: Machine) -> None:
     """Neither what the call returns, while its launches for later exist, nor what these return."""
     for seed in range(3):

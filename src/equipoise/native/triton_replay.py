@@ -191,7 +191,7 @@ class Replay:
         x = tensors[place.tensor]
         assert x is not None
         size = (x.nbytes - place.offset) // place.dtype.itemsize * place.dtype.itemsize
-        return x.view(-1).view(torch.uint8)[place.offset :][:size].view(place.dtype)
+        return values.memory(x)[place.offset :][:size].view(place.dtype)
 
 
 class _Later:

@@ -77,6 +77,11 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def memory(x: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor. One of a single number is contiguous with any stride."""
+    return x.as_strided((x.numel(),), (1,)).view(torch.uint8)
+
+
 def capturing(x: Tensor) -> bool:
     """Whether a CUDA graph is being captured, which needs its own memory and must not wait for the device."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()

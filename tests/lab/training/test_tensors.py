@@ -24,6 +24,7 @@ def examples() -> dict[str, Tensor]:
     named = {str(dtype): (torch.arange(6) % 2).reshape(2, 3).to(dtype) for dtype in KINDS}
     named |= {"scalar": torch.tensor(1 / 3), "empty": torch.zeros(0, 4), "odd/näme": torch.tensor([True, False, True])}
     named |= {"across": torch.arange(12.0).reshape(3, 4).T, "part": torch.arange(10)[::3]}
+    named |= {"one, with a stride": torch.arange(2.0)[::2]}  # counts as contiguous
     named |= {"special": torch.tensor([float("nan"), float("inf"), -0.0, 1e-45])}
     return named | {"grad": torch.ones(2, requires_grad=True)}
 

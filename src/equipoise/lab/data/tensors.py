@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...native.values import memory
 from ..files import remove_leftovers
 from .errors import printable
 
@@ -50,7 +51,7 @@ def save(path: Path, tensors: dict[str, Tensor], text: str) -> None:
     header: dict[str, Any] = {"__metadata__": {"equipoise": text}}
     chunks, start = [], 0
     for name, x in tensors.items():
-        data = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        data = memory(x.detach().cpu().contiguous()).numpy().tobytes()
         header[name] = {"dtype": KINDS[x.dtype], "shape": list(x.shape), "data_offsets": [start, start + len(data)]}
         chunks.append(data)
         start += len(data)
