@@ -50,7 +50,8 @@ for report in chain.run("cuda", seconds=0.05, sizes=sizes, measured=rows):
     path.write_text(json.dumps(report.to_json(), indent=1) + "\n")
     rows = report.rows
 for r in (r for r in rows if r.size == str(sizes[0])):
-    figures = (f"{x:10.3g}" for x in (r.milliseconds, r.overall, r.slowed, r.times_slower, r.error) if x is not None)
+    found = r.milliseconds, r.overall, r.slowed, r.times_slower, r.error, r.pairwise_error
+    figures = (f"{x:10.3g}" for x in found if x is not None)
     print(f"{r.size:16} {r.question:11} {r.peer:13}", *figures, r.note[:60])
 PYTHON
 }

@@ -19,6 +19,11 @@ QUESTIONS = {
     "marginals": "marginals",
     "marginal": "marginal loss + gradient",
 }
+ERRORS = {
+    "likelihood": {"error": "likelihood, unary", "pairwise_error": "likelihood, pairwise"},
+    "marginals": {"error": "marginals"},
+    "marginal": {"error": "marginal loss, unary", "pairwise_error": "marginal loss, pairwise"},
+}
 README_SIZES = ("32,14,26", "256,14,26", "32,64,23 ragged", "8,1024,23", "32,64,128")
 BASE = "softmax"
 PEERS = (
@@ -69,14 +74,15 @@ def cell(row: dict[str, Any] | None, own: dict[str, Any], value: str) -> str:
 
 
 def error_table(report: dict[str, Any]) -> str:
-    """The errors of equipoise and of JAX with both precisions, one row per size and question."""
+    """The errors of equipoise and of JAX with both precisions, one row per size, question and gradient."""
     rows = {(row["size"], row["question"], row["peer"]): row for row in report["rows"]}
     peers = ["equipoise", *(peer for peer in PEERS if peer.startswith("jax"))]
-    lines = [f"| B,L,M | question | {' | '.join(peers)} |", "| --- | --- " + "| ---: " * len(peers) + "|"]
+    lines = [f"| B,L,M | result | {' | '.join(peers)} |", "| --- | --- " + "| ---: " * len(peers) + "|"]
     for size, question in dict.fromkeys(key[:2] for key in rows if key[1] != "decode"):
-        found = (rows.get((size, question, peer), {}).get("error") for peer in peers)
-        cells = ("" if error is None else f"{error:.0e}" for error in found)
-        lines.append(f"| {size} | {QUESTIONS[question]} | {' | '.join(cells)} |")
+        for key, result in ERRORS[question].items():
+            found = (rows.get((size, question, peer), {}).get(key) for peer in peers)
+            cells = ("" if error is None else f"{error:.0e}" for error in found)
+            lines.append(f"| {size} | {result} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -3,8 +3,8 @@
 Every call is timed alone, in a loop of its own, and in a step: right after the same matrix products, as after a net,
 which leave other data in the caches. Times are medians (see `timing`), and means of all calls. On a shared machine,
 compare only ratios within one run, best with OMP_NUM_THREADS=1: then times are CPU times. Errors are relative to the
-float64 reference: for losses the error of the gradient with respect to unary, for marginals that of the marginals, and
-for decoding the share of sequences whose labelling scores less than the best.
+float64 reference: for losses those of the gradients with respect to unary and to pairwise, for marginals that of the
+marginals, and for decoding the share of sequences whose labelling scores less than the best.
 """
 
 import os
@@ -48,7 +48,7 @@ class Row:
     peer: str
     milliseconds: float | None  # the median of the counted calls; None if the peer failed
     times_slower: float | None  # relative to equipoise
-    error: float | None
+    error: float | None  # of a loss, that of the gradient with respect to unary
     note: str = ""
     lowest: float | None = None  # milliseconds, the 10th percentile of the counted calls
     overall: float | None = None  # the median of all calls, including those in slowed turns
@@ -59,6 +59,7 @@ class Row:
     step_slower: float | None = None
     step_mean: float | None = None
     step_mean_slower: float | None = None
+    pairwise_error: float | None = None  # of a loss, that of the gradient with respect to pairwise
 
 
 @dataclass
@@ -82,8 +83,8 @@ def scores(size: Size, device: str, dtype: torch.dtype = torch.float32) -> Score
     )
 
 
-def truth(s: Scores) -> dict[str, Tensor]:
-    """The results in float64, on the CPU: gradients with respect to unary, marginals, and the best scores."""
+def truth(s: Scores) -> dict[str, tuple[Tensor, ...]]:
+    """The results in float64, on the CPU: gradients of unary and pairwise, marginals, and the best scores."""
     exact = Scores(
         s.unary.detach().cpu().double().requires_grad_(),
         s.pairwise.detach().cpu().double().requires_grad_(),
@@ -92,24 +93,23 @@ def truth(s: Scores) -> dict[str, Tensor]:
     )
     args = exact.unary, exact.pairwise
     return {
-        "likelihood": exact.gradient(objectives.likelihood(*args, exact.labels, exact.lengths).sum())[0],
-        "marginal": exact.gradient(objectives.marginal(*args, exact.labels, exact.lengths).sum())[0],
-        "marginals": chain.log_marginals(*args, exact.lengths).exp().detach(),
-        "decode": chain.decode(*args, exact.lengths)[1].detach(),
+        "likelihood": exact.gradient(objectives.likelihood(*args, exact.labels, exact.lengths).sum()),
+        "marginal": exact.gradient(objectives.marginal(*args, exact.labels, exact.lengths).sum()),
+        "marginals": (chain.log_marginals(*args, exact.lengths).exp().detach(),),
+        "decode": (chain.decode(*args, exact.lengths)[1].detach(),),
     }
 
 
-def error(question: str, answer: Any, s: Scores, exact: dict[str, Tensor]) -> float:
-    mask = s.mask.cpu()
+def errors(question: str, answer: Any, s: Scores, exact: tuple[Tensor, ...]) -> list[float]:
+    """One error, or of a loss two: of the gradients with respect to unary and to pairwise."""
     if question == "decode":
-        return _share_not_best(answer, s, exact["decode"])
-    if question in ("likelihood", "marginal"):
-        answer = answer[0]
-    got = _double(answer)
-    if question == "marginals" and got.max() <= 0:  # log-marginals
-        got = got.exp()
-    want = exact[question]
-    return float(((got - want) * mask[..., None]).norm() / (want * mask[..., None]).norm())
+        return [_share_not_best(answer, s, exact[0])]
+    found = [_double(each) for each in (answer if len(exact) == 2 else [answer])]
+    if question == "marginals" and found[0].max() <= 0:  # log-marginals
+        found[0] = found[0].exp()
+    places = s.mask.cpu()[..., None]
+    weights = (places, torch.ones(())) if len(exact) == 2 else (places,)
+    return [float(((x - y) * w).norm() / (y * w).norm()) for x, y, w in zip(found, exact, weights, strict=True)]
 
 
 def _share_not_best(answer: Any, s: Scores, best: Tensor) -> float:
@@ -156,7 +156,7 @@ def run(
         s = scores(size, device)
         exact = truth(s)
         for question in questions:
-            report.rows += _compare(question, size, s, exact, seconds, wait, peers)
+            report.rows += _compare(question, size, s, exact[question], seconds, wait, peers)
             report.load_after = os.getloadavg()[0]
             yield report
 
@@ -177,7 +177,7 @@ def _compare(
     question: str,
     size: Size,
     s: Scores,
-    exact: dict[str, Tensor],
+    exact: tuple[Tensor, ...],
     seconds: float,
     wait: Callable[[], None],
     peers: list[str],
@@ -205,7 +205,7 @@ def _compare(
             rows.append(Row(question, str(size), name, None, None, None, taken))
             continue
         row = Row(question, str(size), name, 1e3 * taken.median, taken.relative_to(own), None)
-        row.error = error(question, calls[name](), s, exact)
+        row.error, row.pairwise_error = (*errors(question, calls[name](), s, exact), None)[:2]
         row.lowest, row.overall, row.slowed = 1e3 * taken.lowest, 1e3 * statistics.median(taken.every), taken.slowed
         row.mean, row.mean_slower = 1e3 * taken.mean, taken.mean / own.mean
         step = in_step[name]

@@ -90,16 +90,27 @@ def _table(report: Report) -> Table:
             shown = ("failed", each.note[:40]) if failed else (f"{each.milliseconds:.2f}", f"{each.times_base:.2f}")
             table.add_row(each.step, each.peer, *shown)
         return table
-    for heading in ("B,L,M", "question", "peer", "ms alone", "x slower", "ms in a step", "x slower", "error"):
+    for heading in (
+        "B,L,M",
+        "question",
+        "peer",
+        "ms alone",
+        "x slower",
+        "ms in a step",
+        "x slower",
+        "error",
+        "of pairwise",
+    ):
         table.add_column(heading, justify="left" if heading in ("question", "peer") else "right")
     for row in report.rows:
         if row.milliseconds is None or row.times_slower is None or row.error is None:
-            table.add_row(row.size, row.question, row.peer, "failed", "", "", "", row.note[:40])
+            table.add_row(row.size, row.question, row.peer, "failed", "", "", "", row.note[:40], "")
             continue
         alone, step = f"{row.milliseconds:.3f}", ("failed", "")
         if row.step_milliseconds is not None and row.step_slower is not None:
             step = f"{row.step_milliseconds:.3f}", f"{row.step_slower:.1f}"
-        table.add_row(row.size, row.question, row.peer, alone, f"{row.times_slower:.1f}", *step, f"{row.error:.1e}")
+        errors = (f"{row.error:.1e}", "" if row.pairwise_error is None else f"{row.pairwise_error:.1e}")
+        table.add_row(row.size, row.question, row.peer, alone, f"{row.times_slower:.1f}", *step, *errors)
     return table
 
 
