@@ -12,7 +12,7 @@ import triton.language as tl
 
 from .kernels import NEG_INF, finite, jit_unspecialized, load_scores
 from .transport_kernels import centred
-from .wide_kernels import load_bounds, load_tile
+from .wide_kernels import add, load_bounds, load_tile
 
 
 @jit_unspecialized
@@ -83,7 +83,7 @@ def tile_kernel(
     _top, in_exp = load_bounds(bounds, k)
     w = load_tile(matrix, i, j, M, NEG_INF)
     total = tl.zeros((TILE, TILE), tl.float32)
-    gold = tl.zeros((TILE, TILE), tl.float32)
+    surplus, gold, gold_surplus = total, total, total
     steps = 1 if PER_EDGE else L - 1
     for start in range(0, N // count * steps, POSITIONS):
         q = start + tl.arange(0, POSITIONS)
@@ -107,16 +107,17 @@ def tile_kernel(
         r, b = moving_mass(right_mass, state, n * right_stride + right_offset + t, b_here, there, i, M)
         v = factor(unary, shift_j, state, (after, b_after), there, j, M)
         if in_exp:
-            total += tl.dot(tl.trans(r * tl.exp(b)), tl.exp(v), input_precision="ieee")
+            part = tl.dot(tl.trans(r * tl.exp(b)), tl.exp(v), input_precision="ieee")
         else:
-            total += log_domain_tile(r, b, v, w, POSITIONS, TILE)
+            part = log_domain_tile(r, b, v, w, POSITIONS, TILE)
         if left_mass is not None:
             left, a = moving_mass(left_mass, state, n * left_stride + left_offset + t + 1, a_after, there, j, M)
             x = factor(unary, shift_i, state, (here, a_here), there, i, M)
             if in_exp:
-                total += tl.dot(tl.trans(tl.exp(x)), left * tl.exp(a), input_precision="ieee")
+                part += tl.dot(tl.trans(tl.exp(x)), left * tl.exp(a), input_precision="ieee")
             else:
-                total += tl.trans(log_domain_tile(left, a, x, tl.trans(w), POSITIONS, TILE))
+                part += tl.trans(log_domain_tile(left, a, x, tl.trans(w), POSITIONS, TILE))
+        total, surplus = add(total, part - surplus)
         if labels is not None:
             from_i = (tl.load(labels + here, mask=there, other=-1)[:, None] == i[None, :]) & there[:, None]
             to_j = tl.load(labels + after, mask=there, other=-1)[:, None] == j[None, :]
@@ -124,7 +125,8 @@ def tile_kernel(
             if tl.max(hits, 0) > 0:
                 weights = tl.load(weight + n * stride, mask=there, other=0.0)[:, None]
                 one = tl.where(from_i, weights, 0.0)
-                gold += tl.dot(tl.trans(one), tl.where(to_j, 1.0, 0.0), input_precision="ieee")
+                part = tl.dot(tl.trans(one), tl.where(to_j, 1.0, 0.0), input_precision="ieee")
+                gold, gold_surplus = add(gold, part - gold_surplus)
     if in_exp:
         total *= w
     inside = (i < M)[:, None] & (j < M)[None, :]

@@ -57,6 +57,17 @@ def load_peak(peaks, n, there, BLOCKS: tl.constexpr, BLOCKS_SIZE: tl.constexpr):
 
 
 @triton.jit
+def add(total, part):
+    """total + part, and by how much it is too large, which the next part has to be reduced by (Kahan's sum).
+
+    The products of a tile are added one by one. Without this, so are those of all tiles, and errors grow with the
+    number of labels, or of positions.
+    """
+    after = total + part
+    return after, (after - total) - part
+
+
+@triton.jit
 def log_sum_rows(x, n, there, w, dest, stop, M: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr):
     """log sum_i exp(x_n(i) + W(i, j)) over i < stop for each row n, (ROWS, COLUMNS), in the log domain."""
     peak = tl.full((ROWS, dest.shape[0]), NEG_INF, tl.float32)
@@ -130,10 +141,12 @@ def message_kernel(
 
     if in_exp:
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
+        surplus = total
         for start in range(0, stop, DEPTH):
             source = start + tl.arange(0, DEPTH)
             x = load_rows(z + old * M, n, follows, source, M)
-            total += tl.dot(x, load_tile(w, source, dest, M, 0.0), input_precision="ieee")
+            part = tl.dot(x, load_tile(w, source, dest, M, 0.0), input_precision="ieee")
+            total, surplus = add(total, part - surplus)
         a = tl.log(total * inverse(peak)[:, None])
         power, scale = exponent(peak)
         after = tl.where(starts[:, None], 1.0, total * scale[:, None]) * tl.exp(u)
@@ -207,10 +220,12 @@ def mass_kernel(
 
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     if in_exp:
+        surplus = total
         for start in range(0, stop, DEPTH):
             source = start + tl.arange(0, DEPTH)
             x = load_rows(z + old * M, n, follows, source, M)
-            total += tl.dot(x, load_tile(w, source, dest, M, 0.0), input_precision="ieee")
+            part = tl.dot(x, load_tile(w, source, dest, M, 0.0), input_precision="ieee")
+            total, surplus = add(total, part - surplus)
         total *= tl.exp(v)
     else:
         row = tl.arange(0, ROWS)
