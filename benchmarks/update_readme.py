@@ -69,8 +69,8 @@ def cell(row: dict[str, Any] | None, own: dict[str, Any], value: str) -> str:
     if row[value] is not None:
         times = row[value] / own[value]
         return f"{times:.{1 if times < 10 else 0}f}x"
-    needed = re.search(r"needs about (.*?GiB)|allocate (.*?GiB)", row["note"])
-    return f"{needed[1] or needed[2]} needed" if needed else "fails"
+    needed = re.search(r"(?:needs about|allocate) ([0-9.]+) ?GiB", row["note"])
+    return f"{float(needed[1]):.0f} GiB needed" if needed else "fails"
 
 
 def error_table(report: dict[str, Any]) -> str:

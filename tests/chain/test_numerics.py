@@ -30,12 +30,12 @@ def test_float32_gradients_on_long_chains(objective: str) -> None:
     for got, want in zip(
         gradients(loss, unary, pairwise), gradients(loss, unary.double(), pairwise.double()), strict=True
     ):
-        assert relative(got, want) < 1e-5
+        assert relative(got, want) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["reference", "exponential"])
 def test_plain_torch_is_accurate_on_long_chains(name: str) -> None:
-    """To 1e-4; the C kernel is more accurate, a textbook log-domain loop is off by 0.16."""
+    """To 2e-6; a textbook log-domain loop is off by 0.16."""
     generator = torch.Generator().manual_seed(0)
     chains = problem(torch.randn(8, 1024, 23, generator=generator), torch.randn(23, 23, generator=generator))
     labels = torch.randint(23, (8, 1024), generator=generator)
@@ -46,7 +46,7 @@ def test_plain_torch_is_accurate_on_long_chains(name: str) -> None:
         weight = torch.ones(8, dtype=dtype)
         results.append(backends.load(name).cross_entropy_gradient(weight, *scores, labels, known))
     for got, want in zip(*results, strict=True):
-        assert relative(got, want) < 1e-4
+        assert relative(got, want) < 2e-6
 
 
 def test_float32_likelihood_of_a_long_certain_chain() -> None:
