@@ -3,6 +3,7 @@
 python learned_ranks.py FILE FOLDER RANK: FILE initialises the process group, FOLDER gets RANK.pt.
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def data(rank: int, step: int) -> tuple[Tensor, Tensor]:
     return 10 ** (1 + rank) * torch.randn(4, 6, 4, generator=generator), torch.randint(3, (4, 6), generator=generator)
 
 
-def main(meeting: str, folder: Path, rank: int) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+def train(rank: int) -> dict[str, Tensor]:
+    """Parameters and buffers after a few steps."""
     torch.manual_seed(rank)  # the ranks start differently; the first one counts
     model = nn.parallel.DistributedDataParallel(Model())
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
@@ -42,7 +43,13 @@ def main(meeting: str, folder: Path, rank: int) -> None:
         optimizer.step()
     with torch.no_grad():
         model(*data(rank, STEPS))  # sends the buffers of the first rank to the others
-    torch.save(model.module.state_dict(), folder / f"{rank}.pt")
+    return model.module.state_dict()
+
+
+def main(meeting: str, folder: Path, rank: int) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.save(train(rank), folder / f"{rank}.pt")
+    gc.collect()  # the model holds the group, whose threads may abort the process when they outlive Python
     dist.destroy_process_group()
 
 
