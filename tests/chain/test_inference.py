@@ -1,11 +1,13 @@
 """Sums over all labellings against enumeration: values and gradients, with and without -inf."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 import torch
 from enumeration import Enumeration, chains
 from hypothesis import assume, given
+from hypothesis import strategies as st
 from strategies import Chain
 from strategies import chains as random_chains
 from torch import Tensor
@@ -91,6 +93,27 @@ def test_score(problem: Chain) -> None:
     for index, one in chains(*problem.args):
         want = one.score(labels[index][: one.labels.shape[1]])
         torch.testing.assert_close(got[index], want)
+
+
+@given(batch=st.sampled_from([(), (1,), (5,), (2, 3), (0,)]), length=st.integers(1, 6), m=st.integers(2, 40))
+def test_the_gradient_of_a_score_counts_transitions(batch: tuple[int, ...], length: int, m: int) -> None:
+    """Also with more labels than positions, where the gradient of a shared matrix is summed in another way."""
+    generator = torch.Generator().manual_seed(m)
+    unary, pairwise = torch.randn(*batch, length, m, generator=generator), torch.randn(m, m, requires_grad=True)
+    labels = torch.randint(m, (*batch, length), generator=generator)
+    lengths = torch.randint(1, length + 1, batch, generator=generator)
+    weight = torch.randn(batch, generator=generator)
+    found = chain.score(unary, pairwise, labels, lengths)
+    (got,) = torch.autograd.grad(found, pairwise, weight)
+    want, value = torch.zeros(m, m), torch.zeros(batch)
+    for index in itertools.product(*map(range, batch)):
+        n, y = int(lengths[index]), labels[index].tolist()
+        value[index] = sum(float(unary[*index, t, y[t]]) for t in range(n))
+        for i, j in itertools.pairwise(y[:n]):
+            want[i, j] += weight[index]
+            value[index] += pairwise[i, j].item()
+    torch.testing.assert_close(found.detach(), value)
+    torch.testing.assert_close(got, want)
 
 
 @given(problem=random_chains(forbid=True))

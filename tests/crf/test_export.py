@@ -63,6 +63,25 @@ def test_labels_equal_those_of_eager_mode_for_any_shape(name: str) -> None:
         assert bool((got[~mask] == -100).all())
 
 
+class Scorer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairwise = nn.Parameter(torch.randn(5, 5))
+
+    def forward(self, unary: Tensor, labels: Tensor) -> Tensor:
+        return chain.score(unary, self.pairwise, labels)
+
+
+def test_scores_of_any_length() -> None:
+    """Also with more positions than labels, where the gradient of a score is computed in another way in eager mode."""
+    scorer, shapes = Scorer(), ({0: Dim("batch"), 1: Dim("length", min=3)},) * 2
+    labels = torch.randint(5, (3, 4))
+    program = export(scorer, (example(3, 4)[0], labels), dynamic_shapes=shapes).module()
+    for b, length in ((2, 3), (8, 40)):
+        unary, labels = example(b, length)[0], torch.randint(5, (b, length))
+        torch.testing.assert_close(program(unary, labels), scorer(unary, labels))
+
+
 def test_without_a_mask() -> None:
     tagger = Tagger(LAYERS["map"]())
     program = export(tagger, example(3, 7)[:1], dynamic_shapes=dynamic(1)).module()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..native.values import eager
 from .problem import positions
 
 WeightedGradient = Callable[[Tensor], tuple[Tensor, Tensor] | None]
@@ -28,11 +29,24 @@ def score_terms(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor
 
     m = unary.shape[-1]
     pair = labels[..., :-1] * m + labels[..., 1:]
-    if pairwise.shape[-3] == 1:
+    if eager() and pairwise.requires_grad and pairwise.numel() == m * m and m > pair.shape[-1]:
+        edges = _gather_from_copies(pairwise.flatten(), pair, max(1, pair.numel() // m))
+    elif pairwise.shape[-3] == 1:
         edges = pairwise.flatten(-2)[..., 0, :].expand(*pair.shape[:-1], m * m).gather(-1, pair)
     else:
         edges = pairwise.flatten(-2).expand(*pair.shape, m * m).gather(-1, pair[..., None])[..., 0]
     return nodes.masked_fill(~valid, 0), edges.masked_fill(~valid[..., 1:], 0)
+
+
+def _gather_from_copies(x: Tensor, index: Tensor, copies: int) -> Tensor:
+    """x[index], in the shape of the index.
+
+    The gradient is the sum of that of a few copies of x: fewer than sequences, to save memory, but not one, since a sum
+    of very many terms, one by one, has rounding errors.
+    """
+    rows = -(-index.numel() // copies)
+    padded = pad(index.flatten(), (0, rows * copies - index.numel())).view(copies, rows)
+    return x.expand(copies, -1).gather(-1, padded).flatten()[: index.numel()].view(index.shape)
 
 
 def mean_loss(log_p: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
