@@ -120,6 +120,21 @@ def log_marginals_and_transport(b: Backend, case: Case) -> None:
             close(x, z, atol)
 
 
+def steps_to_the_right(b: Backend, case: Case) -> None:
+    """log p and beta give P(y_t = i) P(y_{t+1} = j | y_t = i), of which samples and the entropy are made."""
+    p, exact = case.on(b), case.exact()
+    known, want = b.module.messages(*p), reference.messages(*exact)
+    beta = b.module.log_beta(known).cpu().double()
+    for t in range(exact.unary.shape[-2] - 1):
+        exists = (t + 1 < exact.lengths)[..., None, None]
+        pairs = [
+            here.exp()[..., t, :, None] * reference.log_step_right(*exact[:2], there, t).exp()
+            for here, there in ((known.log_p.cpu().double(), beta), (want.log_p, want.beta))
+        ]
+        got, true = (torch.where(exists, x, 0) for x in pairs)
+        close(got, true, case.tolerance(b))
+
+
 MIXING = {
     "one matrix": lambda w: w,
     "a large range": lambda w: w.index_fill(-1, torch.tensor([2]), -60.0),  # for kernels, the log domain
@@ -254,7 +269,7 @@ def same_input_same_bits(b: Backend, case: Case) -> None:
         torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
 
 
-EQUALITIES = [log_partition_and_marginals, log_marginals_and_transport, cross_entropy, decode]
+EQUALITIES = [log_partition_and_marginals, log_marginals_and_transport, steps_to_the_right, cross_entropy, decode]
 FACTS = [marginals_are_probabilities, zero_scores_count_labellings, same_input_same_bits]
 
 

@@ -1,5 +1,7 @@
 """The best labellings and samples, against the enumeration of all labellings."""
 
+from unittest import mock
+
 import torch
 from enumeration import chains
 from hypothesis import given
@@ -8,6 +10,7 @@ from strategies import Chain
 from strategies import chains as random_chains
 
 from equipoise import chain
+from equipoise.chain import decoding
 
 
 @given(problem=random_chains(forbid=True))
@@ -39,6 +42,15 @@ def test_top_k_are_the_k_highest_and_distinct(problem: Chain, k: int) -> None:
         assert len(set(rows)) == found
         for row, score in zip(rows, allowed, strict=True):
             torch.testing.assert_close(one.score(torch.tensor(row)), score)
+
+
+@given(problem=random_chains(forbid=True, max_labels=4), k=st.integers(1, 12), ways=st.integers(1, 100))
+def test_top_k_for_a_few_labels_at_a_time(problem: Chain, k: int, ways: int) -> None:
+    want = chain.top_k(*problem.args, k=k)
+    with mock.patch.object(decoding, "MAX_WAYS", ways):
+        got = chain.top_k(*problem.args, k=k)
+    for x, y in zip(got, want, strict=True):
+        assert torch.equal(x, y)
 
 
 @given(problem=random_chains())

@@ -40,6 +40,8 @@ class Backend(Protocol):
 
     def messages(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Messages: ...
 
+    def log_beta(self, known: Messages, /) -> Tensor: ...
+
     def transport(
         self,
         nodes: Tensor,

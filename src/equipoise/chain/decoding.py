@@ -10,10 +10,14 @@ is -100 at every position.
 import torch
 from torch import Tensor
 
+from ..native.values import eager
 from . import reference
 from .problem import IGNORE, Problem, positions
 from .reference import edge
 from .scoring import score
+
+MAX_WAYS = 2**22
+"""Numbers in the largest temporary array of `top_k`, if there are many labels."""
 
 
 def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
@@ -25,8 +29,7 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
     stay = torch.arange(m * k, device=unary.device).reshape(m, k).expand(*batch, m, k)
     pointers = []
     for t in range(1, length):
-        ways = delta[..., :, :, None] + edge(pairwise, t - 1)[..., :, None, :]  # (*batch, M, k, M)
-        best, pointer = ways.flatten(-3, -2).topk(k, -2)  # (*batch, k, M)
+        best, pointer = _best_ways(delta, edge(pairwise, t - 1))
         new = best.mT + unary[..., t, :, None]
         new = new - reference.finite(new.amax((-2, -1), keepdim=True))
         on = (t < lengths)[..., None, None]
@@ -40,11 +43,33 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
     return mask_labels(labels, positions(unary, lengths)[..., None, :] & (score > -torch.inf)[..., None])
 
 
+def _best_ways(delta: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The scores of the k best ways to each label j, and where they come from, as flat indices (i, r): (*batch, k, M).
+
+    delta, (*batch, M, k), has the r-th best path to each label i, the best first. Only the k labels i with the best
+    first paths can be on the k best ways to j. All labels i are compared for a few labels j at a time.
+    """
+    m, k = delta.shape[-2:]
+    first, few = delta[..., 0, None], min(k, m)
+    columns = max(1, MAX_WAYS // max(1, first.numel())) if eager() else m
+    froms = torch.cat([(first + w).topk(few, -2).indices for w in matrix.split(columns, -1)], -1)  # (*batch, few, M)
+    ways = delta.gather(-2, froms.flatten(-2)[..., None].expand(*froms.shape[:-2], few * m, k))
+    ways = ways.unflatten(-2, (few, m)) + matrix.expand(*froms.shape[:-2], m, m).gather(-2, froms)[..., None]
+    ways = ways.movedim(-1, -2).flatten(-3, -2)  # (*batch, few k, M)
+    best, at = ways.topk(k, -2)
+    return best, froms.gather(-2, at // k) * k + at % k
+
+
 def sample(
-    unary: Tensor, pairwise: Tensor, lengths: Tensor, n: int, generator: torch.Generator | None = None
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+    log_p: Tensor,
+    beta: Tensor,
+    n: int,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
-    """n independent labellings, (*batch, n, L)."""
-    log_p, _, beta = reference.messages(unary, pairwise, lengths)
+    """n independent labellings, (*batch, n, L), from the log-marginals and the `log_beta` of a backend."""
     onward = (unary + beta)[..., None, :, :]  # score of a label at t and of all that follows, (*batch, 1, L, M)
     batch = unary.shape[:-2]
 

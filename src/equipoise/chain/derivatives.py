@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..native.values import transforming
+from ..native.values import readable, transforming
 from . import backends, reference
+from .conditional_entropy import entropy
 from .cpu import backend as cpu
 from .problem import positions, spread
 from .reference import Messages
@@ -218,7 +219,7 @@ class FusedLoss(Function):
 
 
 class Entropy(Function):
-    """(unary, pairwise, lengths) -> H(Y | X).
+    """(unary, pairwise as given, lengths, backend) -> H(Y | X).
 
     H = log Z - E[F], so its gradient is -Cov(F, .): the gradient of minus the expected score, with the scores constant.
     """
@@ -226,21 +227,27 @@ class Entropy(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
-        return reference.entropy(unary, pairwise, lengths, reference.messages(unary, pairwise, lengths))
+    def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> Tensor:
+        kernel, matrices = backends.load(backend), spread(pairwise, unary)
+        known = kernel.messages(unary, matrices, lengths)
+        steps = unary, matrices, lengths, known.log_p, kernel.log_beta(known)
+        by_products = entropy(*steps) if readable(unary) else None
+        return reference.entropy(*steps) if by_products is None else by_products
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:3])
+        ctx.backend = inputs[3]
 
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
         unary, pairwise, lengths = ctx.saved_tensors
-        known = reference.messages(unary, pairwise, lengths)
+        backend, matrices = _for_backward(ctx.backend, weight), spread(pairwise, unary)
+        known = backend.messages(unary, matrices, lengths)
         scores = reference.finite(unary - reference.finite(unary.amax(-1, keepdim=True)))
-        nodes, edges = -known.log_p.exp() * scores, -reference.finite(pairwise)
-        moved, gradient, _ = reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
-        return moved, gradient, None
+        nodes, edges = -known.log_p.exp() * scores, -reference.finite(matrices)
+        moved, gradient, _ = backend.transport(nodes, edges, weight, unary, matrices, lengths, known)
+        return moved, gradient.reshape(pairwise.shape), None, None
 
 
 def apply(function: type[Function], *args: Any) -> Any:

@@ -55,7 +55,8 @@ def edge_marginals(chain: Problem) -> Tensor:
 
 def entropy(chain: Problem) -> Tensor:
     """H(Y | X), (*batch,)."""
-    return apply(Entropy, *chain.clean().clean_edges().spread())
+    chain, backend = backends.choose(chain)
+    return apply(Entropy, *chain.clean().clean_edges(), backend)
 
 
 def _total(losses: Tensor, lengths: Tensor, total: Total | None) -> Tensor:

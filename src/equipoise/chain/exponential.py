@@ -26,6 +26,8 @@ __all__ = [
     "decode",
     "fits",
     "forward",
+    "left_all",
+    "log_beta",
     "marginals",
     "messages",
     "transport",
@@ -92,7 +94,7 @@ def marginals(
     total = p.sum(-1, keepdim=True)
     nodes = (weight[..., None, None] * p / total) * exists[..., None]
     # xi_t(i, j) = a_t(i) E(i, j) onward_{t+1}(j) / z_t, where a_t E onward_{t+1} summed over i and j is z_t
-    size = (alpha[..., :-1, :] * _left_all(onward[..., 1:, :], matrix)).sum(-1, keepdim=True)
+    size = (alpha[..., :-1, :] * left_all(onward[..., 1:, :], matrix)).sum(-1, keepdim=True)
     left = alpha[..., :-1, :] * (weight[..., None] * exists[..., 1:])[..., None] / size
     edges = _outer(left, onward[..., 1:, :], pairwise) * matrix
     if labels is None:
@@ -109,6 +111,10 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     b, _ = _backward(unary, _exp(pairwise)[0], lengths)
     log_p, _ = reference.normalize(a.log() + b.log())
     return Messages(log_p.masked_fill(~positions(unary, lengths)[..., None], 0), a, b)
+
+
+def log_beta(known: Messages) -> Tensor:
+    return known.beta.log()
 
 
 @full_precision
@@ -131,8 +137,8 @@ def transport(
     nodes, p = nodes.masked_fill(~exists, 0), log_p.exp().masked_fill(~exists, 0)
     nodes = weight[..., None, None] * (nodes - p * nodes.sum(-1, keepdim=True))
     onward = (b * (unary - unary.amax(-1, keepdim=True)).exp())[..., 1:, :] * exists[..., 1:, :]
-    right_scale = 1 / _left_all(onward, matrix).masked_fill(~exists[..., 1:, :], 1)
-    left_scale = exists[..., 1:, :] / _right_all(a[..., :-1, :], matrix)
+    right_scale = 1 / left_all(onward, matrix).masked_fill(~exists[..., 1:, :], 1)
+    left_scale = exists[..., 1:, :] / right_all(a[..., :-1, :], matrix)
 
     last = unary.shape[-2] - 1
     rights, lefts = [nodes[..., 0, :]], [nodes[..., last, :]]
@@ -194,15 +200,16 @@ def _left(column: Tensor, matrix: Tensor, t: int) -> Tensor:
     return _right(column, matrix.mT, t)
 
 
-def _right_all(rows: Tensor, matrix: Tensor) -> Tensor:
+def right_all(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows_t E_t for every edge, (*batch, L-1, M)."""
     if matrix.shape[-3] == 1:
         return rows @ matrix[..., 0, :, :]
     return (rows[..., None, :] @ matrix)[..., 0, :]
 
 
-def _left_all(columns: Tensor, matrix: Tensor) -> Tensor:
-    return _right_all(columns, matrix.mT)
+def left_all(columns: Tensor, matrix: Tensor) -> Tensor:
+    """E_t columns_t for every edge, (*batch, L-1, M)."""
+    return right_all(columns, matrix.mT)
 
 
 def _outer(left: Tensor, right: Tensor, pairwise: Tensor) -> Tensor:

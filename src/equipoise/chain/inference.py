@@ -75,7 +75,7 @@ def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> T
     >>> f"{entropy(torch.zeros(3, 2), torch.zeros(2, 2)).exp():.4f}"  # a uniform distribution over 8 labellings
     '8.0000'
     """
-    return dispatch.entropy(problem(unary, pairwise, lengths))
+    return dispatch.entropy(given(unary, pairwise, lengths))
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -134,7 +134,10 @@ def sample(
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
-    return decoding.sample(*problem(unary, pairwise, lengths).clean().detach(), n, generator)
+    chain, name = backends.choose(given(unary, pairwise, lengths).detach())
+    chain, backend = chain.spread(), backends.load(name)
+    known = backend.messages(*chain)
+    return decoding.sample(*chain, known.log_p, backend.log_beta(known), n, generator)
 
 
 def mean_field(

@@ -82,6 +82,11 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return Messages(log_p.masked_fill(~positions(unary, lengths)[..., None], 0), alpha, beta)
 
 
+def log_beta(known: Messages) -> Tensor:
+    """log p(x_{t+1}..x_L | y_t) up to a constant per position, (*batch, L, M); undefined beyond the length."""
+    return known.beta
+
+
 def marginals(
     weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, alpha: Tensor, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -104,13 +109,16 @@ def marginals(
     return nodes if gold is None else nodes - weight[..., None, None] * gold, edges.total()
 
 
-def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, known: Messages) -> Tensor:
-    """H(Y | X) = H(y_1) + sum_t E_{y_t} H(y_{t+1} | y_t), (*batch,): every term is >= 0, so nothing cancels."""
+def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, log_p: Tensor, beta: Tensor) -> Tensor:
+    """H(Y | X) = H(y_1) + sum_t E_{y_t} H(y_{t+1} | y_t), (*batch,): every term is >= 0, so nothing cancels.
+
+    beta is that of `log_beta`.
+    """
     exists = positions(unary, lengths)
-    p = known.log_p.exp()
-    total = -_expect(p[..., 0, :], known.log_p[..., 0, :])
+    p = log_p.exp()
+    total = -_expect(p[..., 0, :], log_p[..., 0, :])
     for t in range(unary.shape[-2] - 1):
-        kernel = log_step_right(unary, pairwise, known.beta, t)
+        kernel = log_step_right(unary, pairwise, beta, t)
         step = _expect(p[..., t, :], _expect(kernel.exp(), kernel))
         total = total - step.masked_fill(~exists[..., t + 1], 0)
     return total

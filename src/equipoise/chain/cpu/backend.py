@@ -116,6 +116,12 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return known
 
 
+def log_beta(known: Messages) -> Tensor:
+    """That of `reference`. The first number of a message tells whether its sequence is in the exp domain."""
+    beta = known.beta[..., : known.log_p.shape[-1]]
+    return torch.where(known.alpha[..., :1, :1] == 1, beta.log(), beta)
+
+
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     """The log_p of `messages`."""
     log_p = _empty_like(unary)

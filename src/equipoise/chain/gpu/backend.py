@@ -53,6 +53,10 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return Messages(*_call(_messages, unary, pairwise, lengths))
 
 
+def log_beta(known: Messages) -> Tensor:
+    return known.alpha[..., 1, :, :]
+
+
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     """The log_p of `messages`."""
     if eager() and not wide(unary):

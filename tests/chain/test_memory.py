@@ -1,0 +1,77 @@
+"""With many labels, no function takes memory of order (B, M, M) or (L, M, M): what a process needs at most.
+
+Of 1,000 labels, a matrix takes 4 MB, and one per sequence or per position 256 MB.
+
+    python tests/chain/test_memory.py NAME B L: prints by how many MB the memory of the process grows
+"""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from equipoise import ChainCRF, chain, objectives, scaling
+from equipoise.chain.cpu.library import library
+
+LABELS, MATRIX_MB = 1000, 4
+Call = Callable[[Tensor, Tensor, Tensor], object]
+
+
+def gradient(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Call:
+    return lambda u, w, y: torch.autograd.grad(function(u, w, y).sum(), (u, w))
+
+
+def layer(unary: Tensor, pairwise: Tensor, labels: Tensor) -> None:
+    crf = ChainCRF(unary.shape[-1], scaling.Learned())
+    crf.loss(unary, labels, mask=labels >= 0).backward()
+    crf.decode(unary)
+
+
+CALLS: dict[str, Call] = {
+    "likelihood": gradient(objectives.likelihood),
+    "marginal": gradient(objectives.marginal),
+    "margin": gradient(objectives.margin),
+    "score": gradient(chain.score),
+    "log_marginals": gradient(lambda u, w, y: chain.log_marginals(u, w)),
+    "entropy": gradient(lambda u, w, y: chain.entropy(u, w)),
+    "decode": lambda u, w, y: chain.decode(u, w),
+    "top_k": gradient(lambda u, w, y: chain.top_k(u, w, k=3)[1]),
+    "sample": lambda u, w, y: chain.sample(u, w, n=3),
+    "layer": layer,
+}
+
+
+def inputs(sequences: int, length: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
+    unary, pairwise = torch.randn(sequences, length, m), torch.randn(m, m)
+    return unary.requires_grad_(), pairwise.requires_grad_(), torch.randint(m, (sequences, length))
+
+
+@pytest.mark.skipif(library(torch.float32) is None, reason="needs a C compiler")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="units of the peak memory differ")
+@pytest.mark.parametrize(("sequences", "length"), [(64, 2), (2, 64)])
+@pytest.mark.parametrize("name", CALLS)
+def test_peak_memory_with_many_labels(name: str, sequences: int, length: int) -> None:
+    command = [sys.executable, __file__, name, str(sequences), str(length)]
+    # Memory that is freed returns to the system, so that what lies between blocks is not counted.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
+    assert float(done.stdout) < 20 * MATRIX_MB
+
+
+def main(name: str, sequences: str, length: str) -> None:
+    torch.set_num_threads(1)
+    call = CALLS[name]
+    call(*inputs(2, 3, 5))  # loads libraries
+    given = inputs(int(sequences), int(length), LABELS)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    call(*given)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
