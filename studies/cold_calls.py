@@ -6,8 +6,8 @@ The likelihood of a batch and its gradient, on one core of the CPU. Each call co
     wait        a Python loop that only looks at the clock: nothing but other programs can change the caches
     products    four products of 512 x 512 matrices, as in `equipoise bench chain` in a step
 
-and so do an autograd function that does nothing, the C code without autograd, and pytorch-crf. The second part divides
-a call into stages, by the times at which functions of the library begin and end.
+The same is measured for an autograd function that does nothing, the C code without autograd, and pytorch-crf. The
+second part divides a call into stages, by the times at which functions of the library begin and end.
 
     python studies/cold_calls.py      # about two minutes, best pinned to one core; writes cold_calls.json
 """
