@@ -1,11 +1,18 @@
-"""A compiler that fails, a library that is damaged, and a processor with small registers."""
+"""A compiler that fails or that is stricter than ours, a library that is damaged, a processor with small registers."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from equipoise.chain.cpu import library as chain_library
+from equipoise.crf.cpu import prepare as layer
+from equipoise.gaussian.cpu import library as gaussian_library
+from equipoise.native import compiler
 
 CODE = """
 import torch
@@ -78,3 +85,18 @@ def test_a_damaged_library_in_the_cache_is_compiled_again(tmp_path: Path) -> Non
         assert "plain PyTorch" not in result.stderr
         for library in tmp_path.glob("*.so"):
             library.write_bytes(b"not a library")
+
+
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+@pytest.mark.parametrize("dtype", compiler.TYPES)
+@pytest.mark.parametrize("module", [chain_library, layer, gaussian_library])
+def test_no_compiler_warns(module: object, dtype: torch.dtype, name: str) -> None:
+    """What is a warning for one compiler is an error for the next version: GCC 14 rejects implicit conversions."""
+    if shutil.which(name) is None:
+        pytest.skip(f"needs {name}")
+    source = module.SOURCES[0]  # type: ignore[attr-defined]
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-Wno-unused-command-line-argument"]
+    for flags in (["-march=native", "-fopenmp", "-DWIDE_VECTORS"], ["-fopenmp"]):
+        command = [name, *compiler.FLAGS, *flags, *compiler.TYPES[dtype], *warnings, "-fsyntax-only", str(source)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert result.returncode == 0, result.stderr

@@ -121,7 +121,7 @@ static void carry_exp_domain(Chain *members, int64_t count) {
     EACH(g, count) if (factors_out(members + g)) insert_by_length(group, active++, members + g);
     if (!active) return;
     const REAL *right = first_table(group[0], false), *left = first_table(group[0], true);
-    if (tables_fit(group[0])) {
+    if (tables_fit(group[0]->width)) {
         carry_together(group, active, right, left);
     } else {
         carry_together(group, active, right, NULL);
