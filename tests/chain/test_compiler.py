@@ -74,6 +74,26 @@ def test_fallback_if_the_compiler_fails(compiler: str, warning: str, tmp_path: P
     assert result.stderr.count("plain PyTorch") == 1
 
 
+WITHOUT_THREADS = """#!/bin/sh
+for x; do [ "$before" = -o ] && out=$x; before=$x; done
+case "$*" in *-fopenmp*) echo "not a library" > "$out" ;; *) exec gcc "$@" ;; esac
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_without_a_runtime_for_threads_vectors_have_their_usual_size(tmp_path: Path) -> None:
+    """Some compilers accept -fopenmp, and make a library that cannot be loaded."""
+    script = tmp_path / "compiler"
+    script.write_text(WITHOUT_THREADS)
+    script.chmod(0o700)
+    environment = {**os.environ, "CC": str(script), "EQUIPOISE_CACHE": str(tmp_path / "cache")}
+    code = CODE + "from equipoise.chain.cpu.library import lanes, library\nprint(lanes(library(torch.float32)))"
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert int(result.stdout) == chain_library.lanes(chain_library.library(torch.float32))
+
+
 @pytest.mark.slow
 def test_a_damaged_library_in_the_cache_is_compiled_again(tmp_path: Path) -> None:
     environment = {**os.environ, "EQUIPOISE_CACHE": str(tmp_path)}

@@ -32,8 +32,9 @@ TYPES = {
 # No flag may assume that infinities do not occur, or reorder additions.
 FLAGS = ["-O3", "-std=gnu11", "-fwrapv", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
 FLAGS += ["-shared", "-fPIC"]
-# The first that works is used: not every compiler supports -march=native or OpenMP.
-TARGETS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-mcpu=native", "-fopenmp"], ["-fopenmp"], [])
+# The first that works is used: not every compiler supports -march=native or OpenMP. Vectors gain more than threads.
+PROCESSOR: tuple[list[str], ...] = (["-march=native"], ["-mcpu=native"])
+TARGETS: tuple[list[str], ...] = (*([*x, "-fopenmp"] for x in PROCESSOR), *PROCESSOR, ["-fopenmp"], [])
 
 VECTORS = Path(__file__).with_name("vectors.h")
 """A file that the sources may include."""
@@ -100,10 +101,21 @@ def _compile(compiler: str, types: list[str], source: Path, folder: Path, stem: 
                 return None, f"no result after {COMPILER_SECONDS} s"
             except OSError as failure:
                 return None, str(failure)
-            if result.returncode == 0 and made.exists():
+            complete = result.returncode == 0 and made.exists()
+            problem = _load_error(made) if complete else result.stderr
+            if problem is None:
                 return _keep(made, folder, stem), ""
-        error = error or result.stderr or f"exit status {result.returncode}, no compiler output"
+        error = error or problem or f"exit status {result.returncode}, no compiler output"
     return None, error
+
+
+def _load_error(library: Path) -> str | None:
+    """Why a library cannot be loaded: some compilers accept -fopenmp and have no runtime for it. None if it can."""
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        return str(error)
+    return None
 
 
 def _keep(made: Path, folder: Path, stem: str) -> Path:
