@@ -152,6 +152,8 @@ def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.Mo
             *compiled.marginals(torch.ones(33), *chain, alpha),
             *compiled.transport(nodes, pairwise, torch.ones(33), *chain, known),
             *compiled.decode(*chain),
+            *compiled.top_k(*chain, 7),
+            compiled.sample(*chain, 3, torch.Generator().manual_seed(1)),
         ]
 
     before = torch.get_num_threads()
@@ -179,7 +181,7 @@ def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
 
     def results(chain: Problem, rows: slice) -> list[Tensor]:
         known = compiled.messages(*chain)
-        parts = [*known, *compiled.decode(*chain), compiled.forward(*chain)[0]]
+        parts = [*known, *compiled.decode(*chain), *compiled.top_k(*chain, 3), compiled.forward(*chain)[0]]
         parts += compiled.loss_and_gradient("likelihood", *chain, gold[rows], weight[rows])[:2]
         parts += compiled.loss_and_gradient("cross_entropy", *chain, gold[rows], weight[rows])[:2]
         parts += [compiled.transport(nodes[rows], None, weight[rows], *chain, known)[0]]

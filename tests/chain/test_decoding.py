@@ -1,7 +1,10 @@
-"""The best labellings and samples, against the enumeration of all labellings."""
+"""The best labellings and samples, in C and in torch, against the enumeration of all labellings."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest import mock
 
+import pytest
 import torch
 from enumeration import chains
 from hypothesis import given
@@ -10,7 +13,19 @@ from strategies import Chain
 from strategies import chains as random_chains
 
 from equipoise import chain
-from equipoise.chain import decoding
+from equipoise.chain import backends, decoding
+from equipoise.chain.cpu.library import library
+
+
+@contextmanager
+def computed_in(language: str) -> Iterator[None]:
+    if language == "C" and library(torch.float64) is None:
+        pytest.skip("needs a C compiler (cc, gcc, clang, or set CC)")
+    with mock.patch.object(backends, "library", library if language == "C" else mock.Mock(return_value=None)):
+        yield
+
+
+in_both = pytest.mark.parametrize("language", ["C", "torch"])
 
 
 @given(problem=random_chains(forbid=True))
@@ -26,9 +41,11 @@ def test_decode_finds_the_highest_score(problem: Chain) -> None:
             assert (labels[index][n:] == -100).all()
 
 
+@in_both
 @given(problem=random_chains(forbid=True), k=st.integers(1, 12))
-def test_top_k_are_the_k_highest_and_distinct(problem: Chain, k: int) -> None:
-    labels, scores = chain.top_k(*problem.args, k=k)
+def test_top_k_are_the_k_highest_and_distinct(language: str, problem: Chain, k: int) -> None:
+    with computed_in(language):
+        labels, scores = chain.top_k(*problem.args, k=k)
     assert labels.shape == (*problem.unary.shape[:-2], k, problem.unary.shape[-2])
     for index, one in chains(*problem.args):
         n = one.labels.shape[1]
@@ -46,11 +63,39 @@ def test_top_k_are_the_k_highest_and_distinct(problem: Chain, k: int) -> None:
 
 @given(problem=random_chains(forbid=True, max_labels=4), k=st.integers(1, 12), ways=st.integers(1, 100))
 def test_top_k_for_a_few_labels_at_a_time(problem: Chain, k: int, ways: int) -> None:
-    want = chain.top_k(*problem.args, k=k)
-    with mock.patch.object(decoding, "MAX_WAYS", ways):
-        got = chain.top_k(*problem.args, k=k)
+    with computed_in("torch"):
+        want = chain.top_k(*problem.args, k=k)
+        with mock.patch.object(decoding, "MAX_WAYS", ways):
+            got = chain.top_k(*problem.args, k=k)
     for x, y in zip(got, want, strict=True):
         assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+@pytest.mark.parametrize("labels", [3, 26, 40, 130])
+@pytest.mark.parametrize("kind", ["shared", "sequence", "edge"])
+def test_top_k_of_larger_chains(kind: str, labels: int, k: int) -> None:
+    """In C and in torch: the same scores, and distinct labellings that have them. Whole numbers have ties."""
+    generator = torch.Generator().manual_seed(labels)
+    shape = {"shared": (), "sequence": (5,), "edge": (5, 11)}[kind]
+    unary = torch.randint(-4, 4, (5, 12, labels), generator=generator).double()
+    pairwise = torch.randint(-4, 4, (*shape, labels, labels), generator=generator).double()
+    pairwise = pairwise.masked_fill(torch.rand(pairwise.shape, generator=generator) < 0.2, -torch.inf)
+    lengths = torch.tensor([12, 1, 7, 2, 12])
+    with computed_in("C"):
+        found, scores = chain.top_k(unary, pairwise, lengths, k=k)
+    with computed_in("torch"):
+        want = chain.top_k(unary, pairwise, lengths, k=k)[1]
+    assert torch.equal(scores, want)
+    for b, n in enumerate(lengths.tolist()):
+        rows = found[b][scores[b] > -torch.inf]
+        assert (found[b][len(rows) :] == -100).all()
+        assert (rows[:, n:] == -100).all()
+        assert len(rows[:, :n].unique(dim=0)) == len(rows)
+        own = pairwise if kind == "shared" else pairwise[b]
+        each = own.expand(len(rows), *own.shape) if kind != "shared" else own
+        got = chain.score(unary[b].expand(len(rows), -1, -1), each, rows.clamp(min=0), lengths[b].expand(len(rows)))
+        assert torch.equal(got, scores[b][: len(rows)])
 
 
 @given(problem=random_chains())
@@ -62,10 +107,12 @@ def test_the_gradient_of_the_best_score_is_one_hot_at_the_best_labelling(problem
     assert torch.equal(gradient, want.to(gradient.dtype))
 
 
+@in_both
 @given(problem=random_chains(forbid=True, max_length=3, max_labels=2))
-def test_samples_follow_the_distribution(problem: Chain) -> None:
+def test_samples_follow_the_distribution(language: str, problem: Chain) -> None:
     n = 4000
-    draws = chain.sample(*problem.args, n=n, generator=torch.Generator().manual_seed(problem.seed))
+    with computed_in(language):
+        draws = chain.sample(*problem.args, n=n, generator=torch.Generator().manual_seed(problem.seed))
     for index, one in chains(*problem.args):
         length = one.labels.shape[1]
         if one.log_partition() == -torch.inf:
@@ -81,9 +128,11 @@ def test_samples_follow_the_distribution(problem: Chain) -> None:
         assert ((share - probability).abs() <= 5 * deviation + 3 / n).all()  # counts are integers
 
 
-def test_samples_are_reproducible_from_a_seed() -> None:
+@in_both
+def test_samples_are_reproducible_from_a_seed(language: str) -> None:
     unary, pairwise = torch.randn(3, 5, 4), torch.randn(4, 4)
-    draws = [chain.sample(unary, pairwise, n=6, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
+    with computed_in(language):
+        draws = [chain.sample(unary, pairwise, n=6, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
 
@@ -94,3 +143,41 @@ def test_long_chains_decode_without_losing_small_differences() -> None:
     unary[:, 1] += torch.where(torch.arange(1000) % 2 == 0, 0.01, -0.01)
     labels, _ = chain.decode(unary, torch.zeros(2, 2))
     assert torch.equal(labels, (torch.arange(1000) % 2 == 0).long())
+
+
+@in_both
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("gap", [0.0, 100.0])
+@pytest.mark.parametrize("labels", [3, 40])
+def test_samples_have_the_marginals_of_edges(labels: int, gap: float, per_edge: bool, language: str) -> None:
+    """Two labels have most of the mass. With the gap, sequences are computed in the log domain."""
+    generator, n = torch.Generator().manual_seed(0), 20_000
+    unary = torch.randn(2, 5, labels, generator=generator)
+    unary[..., 1:-1] -= gap + 2 + torch.arange(labels - 2.0)
+    pairwise = torch.randn(*((2, 4) if per_edge else ()), labels, labels, generator=generator)
+    lengths, end = torch.tensor([5, 4]), labels - 1
+    with computed_in(language):
+        draws = chain.sample(unary, pairwise, lengths, n=n, generator=generator)
+    p = chain.edge_marginals(unary.double(), pairwise.double(), lengths)
+    for b, t in ((0, 0), (0, 3), (1, 0), (1, 2)):
+        for i, j in ((0, 0), (0, end), (end, 0), (end, end), (1, 0)):
+            share = ((draws[b, :, t] == i) & (draws[b, :, t + 1] == j)).double().mean()
+            deviation = (p[b, t, i, j] * (1 - p[b, t, i, j]) / n).sqrt()
+            assert (share - p[b, t, i, j]).abs() <= 5 * deviation + 3 / n
+
+
+@pytest.mark.parametrize(("uniform", "ends"), [(0.0, {2, 3}), (1 - 2**-53, {9, 10})])
+@pytest.mark.parametrize("gap", [0.0, 100.0])  # in the exp domain and in the log domain
+def test_no_number_draws_a_forbidden_label(gap: float, uniform: float, ends: set[int]) -> None:
+    """The first and the last labels are forbidden, so that neither end of [0, 1) may lead to them."""
+    generator = torch.Generator().manual_seed(0)
+    unary, pairwise = torch.randn(6, 9, 13, generator=generator), torch.randn(13, 13, generator=generator)
+    unary[..., [0, 1, 11, 12]] = -torch.inf
+    unary[..., 6] += gap
+    pairwise[torch.eye(13, dtype=torch.bool)] = -torch.inf
+    numbers = torch.full((6, 1, 9), uniform, dtype=torch.float64)
+    with computed_in("C"), mock.patch.object(torch, "rand", return_value=numbers):
+        draws = chain.sample(unary, pairwise, n=1)[:, 0]
+    assert (chain.score(unary, pairwise, draws) > -torch.inf).all()
+    if gap == 0:  # every allowed label has mass, so it is the first or the last one that may stand before the next
+        assert set(draws.unique().tolist()) == ends

@@ -139,7 +139,7 @@ def check(mode: Mode, where: str, holds: Callable[[Case], None], *, beyond: bool
     run()
 
 
-PLAIN = ["entropy", "parallel mean_field", "mean_field_bound", "top_k", "sample", "unary"]  # no kernels on any device
+PLAIN = ["entropy", "parallel mean_field", "mean_field_bound", "top_k", "sample", "unary"]  # no Triton kernels
 
 
 IN_CHUNKS = ["log_partition", "log_marginals", "likelihood", "decode"]  # differ if they are computed in chunks

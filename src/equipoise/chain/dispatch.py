@@ -1,4 +1,4 @@
-"""Dispatch with autograd: call a kernel directly, or through a `Function` of `derivatives`.
+"""Dispatch: call a kernel directly, or through a `Function` of `derivatives`, or an algorithm in torch.
 
 If no gradient is needed, the kernel is called directly. For some losses the gradient is computed together with the
 value (`FusedLoss`). All other calls use the functions that support torch.compile, vmap and higher derivatives.
@@ -7,10 +7,10 @@ value (`FusedLoss`). All other calls use the functions that support torch.compil
 import torch
 from torch import Tensor
 
-from . import backends
+from . import backends, decoding
 from .cpu import backend as cpu
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
-from .problem import Problem
+from .problem import IGNORE, Problem
 from .totals import Total
 
 
@@ -57,6 +57,27 @@ def entropy(chain: Problem) -> Tensor:
     """H(Y | X), (*batch,)."""
     chain, backend = backends.choose(chain)
     return apply(Entropy, *chain.clean().clean_edges(), backend)
+
+
+def top_k(chain: Problem, k: int) -> tuple[Tensor, Tensor]:
+    """The k best labellings, (*batch, k, L), and their scores, (*batch, k), without a gradient."""
+    chain, backend = backends.choose(chain.detach())
+    if backend == "cpu":
+        return cpu.top_k(*chain, k)
+    chain = chain.clean().spread()
+    invalid = chain.invalid[..., None]
+    labels = decoding.top_k(*chain, k).masked_fill(invalid[..., None], IGNORE)
+    return labels, decoding.score_found(chain, labels).masked_fill(invalid, torch.nan)
+
+
+def sample(chain: Problem, n: int, generator: torch.Generator | None) -> Tensor:
+    """n independent labellings, (*batch, n, L)."""
+    chain, name = backends.choose(chain.detach())
+    if name == "cpu":
+        return cpu.sample(*chain, n, generator)
+    chain, backend = chain.spread(), backends.load(name)
+    known = backend.messages(*chain)
+    return decoding.sample(*chain, known.log_p, backend.log_beta(known), n, generator)
 
 
 def _total(losses: Tensor, lengths: Tensor, total: Total | None) -> Tensor:

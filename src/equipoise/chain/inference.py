@@ -20,7 +20,7 @@ from torch import Tensor
 from ..native.values import forward_mode
 from . import backends, decoding, dispatch, meanfield, scoring
 from .checks import given, problem
-from .problem import IGNORE, spread
+from .problem import Problem, spread
 
 
 def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -89,14 +89,11 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     (tensor([   0,    0, -100]), tensor(5.))
     """
     chain = given(unary, pairwise, lengths)
-    recorded = (torch.is_grad_enabled() and (unary.requires_grad or pairwise.requires_grad)) or forward_mode()
+    recorded = _recorded(chain)
     ready, backend = backends.choose(chain.detach() if recorded else chain)
     ready = ready if backends.direct(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)
-    if recorded:
-        rescored = decoding.score_found(chain.spread(), labels[..., None, :])[..., 0]
-        best = torch.where(best.isnan(), best, rescored)
-    return labels, best
+    return labels, _rescored(chain, labels[..., None, :], best[..., None])[..., 0] if recorded else best
 
 
 def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: int) -> tuple[Tensor, Tensor]:
@@ -111,10 +108,9 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: 
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    chain = problem(unary, pairwise, lengths)
-    invalid = chain.invalid[..., None]
-    labels = decoding.top_k(*chain.clean().detach(), k).masked_fill(invalid[..., None], IGNORE)
-    return labels, decoding.score_found(chain, labels).masked_fill(invalid, torch.nan)
+    chain = given(unary, pairwise, lengths)
+    labels, scores = dispatch.top_k(chain, k)
+    return labels, _rescored(chain, labels, scores) if _recorded(chain) else scores
 
 
 def sample(
@@ -134,10 +130,7 @@ def sample(
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
-    chain, name = backends.choose(given(unary, pairwise, lengths).detach())
-    chain, backend = chain.spread(), backends.load(name)
-    known = backend.messages(*chain)
-    return decoding.sample(*chain, known.log_p, backend.log_beta(known), n, generator)
+    return dispatch.sample(given(unary, pairwise, lengths), n, generator)
 
 
 def mean_field(
@@ -184,3 +177,13 @@ def mean_field_bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Te
         raise ValueError(f"log_q has shape {tuple(log_q.shape)}, but unary has {tuple(unary.shape)}")
     with torch.autocast(unary.device.type, enabled=False):
         return meanfield.bound(log_q.to(chain.unary.dtype), *chain)
+
+
+def _recorded(chain: Problem) -> bool:
+    """Whether derivatives of the result may be needed."""
+    return (torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)) or forward_mode()
+
+
+def _rescored(chain: Problem, labels: Tensor, scores: Tensor) -> Tensor:
+    """The scores of labellings, (*batch, k, L), with their derivatives."""
+    return torch.where(scores.isnan(), scores, decoding.score_found(chain.spread(), labels))

@@ -159,6 +159,24 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
     return path, best
 
 
+def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best labellings, best first, (*batch, k, L), and their scores, (*batch, k)."""
+    paths = torch.empty((*lengths.shape, k, unary.shape[-2]), dtype=torch.int64, device=CPU)
+    scores = _empty(lengths, unary, k)
+    _run("top_k", unary, pairwise, lengths, path=paths, value=scores, paths=k)
+    return paths, scores
+
+
+def sample(
+    unary: Tensor, pairwise: Tensor, lengths: Tensor, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """n independent labellings, (*batch, n, L)."""
+    paths = torch.empty((*lengths.shape, n, unary.shape[-2]), dtype=torch.int64, device=CPU)
+    uniforms = torch.rand(paths.shape, dtype=torch.float64, device=CPU, generator=generator)
+    _run("sample", unary, pairwise, lengths, path=paths, uniforms=uniforms, paths=n)
+    return paths
+
+
 def _empty(lengths: Tensor, unary: Tensor, *own: int) -> Tensor:
     if own or not lengths.is_contiguous():
         return unary.new_empty((*lengths.shape, *own))
@@ -170,7 +188,7 @@ def _empty_like(x: Tensor) -> Tensor:
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
-PACK = struct.Struct("30q").pack  # `Batch` of routines.h: 10 integers, 20 addresses
+PACK = struct.Struct("32q").pack  # `Batch` of routines.h: 11 integers, 21 addresses
 REDUCTIONS = {"sum": 0, "mean": 1, "token_mean": 2}
 
 
@@ -193,21 +211,25 @@ def _run(
     nodes: Tensor | None = None,
     gradient: Tensor | None = None,
     expected: Tensor | None = None,
+    uniforms: Tensor | None = None,
     path: Tensor | None = None,
+    paths: int = 1,
 ) -> None:
-    """Call a function of chain.c. value is (*batch,), or () with `total`."""
+    """Call a function of chain.c. value is (*batch,), or () with `total`; with several paths (*batch, paths)."""
     shape = layout(unary.shape, pairwise.shape, unary.dtype)
     labels = gold if gold is None or gold.dtype == torch.int64 else gold.to(torch.int64)
     reduction, empty = ((0, 0), None) if total is None else ((REDUCTIONS[total.reduction], total.of_means), total.empty)
     read = weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights, empty, log_p, alpha, beta
     arrays = [x if x is None else resolved(x).contiguous() for x in read]  # also keeps copies alive during the call
     arrays += (value, None) if total is None else (None, value)
-    arrays += nodes, gradient, expected, path
+    arrays += nodes, gradient, expected, uniforms, path
+    passes = max(PASSES.get(name, 2), paths)
     packed = PACK(
         *shape.integers,
-        torch.get_num_threads() if shape.work * PASSES.get(name, 2) >= MIN_THREADED_WORK else 1,
+        torch.get_num_threads() if shape.work * passes >= MIN_THREADED_WORK else 1,
         0 if edge_weights is None else edge_weights.shape[-3],
         *reduction,
+        paths,
         shape.order.data_ptr(),
         shape.starts.data_ptr(),
         *[0 if x is None else x.data_ptr() for x in arrays],

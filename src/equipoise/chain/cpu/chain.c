@@ -13,7 +13,7 @@
 
 #include <pthread.h>
 
-#include "routines.h"
+#include "top_k.h"
 
 const int64_t lanes = LANES, register_bytes = REGISTER_BYTES; /* read by library.py */
 
@@ -47,6 +47,7 @@ typedef struct {
     void (*answer)(Chain *, const Batch *); /* after the sweep; may be NULL */
     bool carries;
     int rows; /* the number of (L, width) arrays of `Chain`, in their order, that are used */
+    int64_t (*more_bytes)(const Batch *); /* of memory for `answer`; may be NULL */
 } Routine;
 
 static void run_group(Chain *members, int64_t count, const Batch *q, const Routine *routine) {
@@ -173,7 +174,8 @@ static int run_batch(const Batch *q, const Routine *routine) {
     int64_t sequences = q->starts[q->chunks], at_a_time = chunks_at_a_time(q, sequences);
     int64_t per_matrix = (q->pieces + at_a_time - 1) / at_a_time, items = q->chunks / q->pieces * per_matrix;
     int64_t own = routine->rows * rows + width + 2 * q->length, most = largest_group(q, sequences, at_a_time, own);
-    int64_t bytes = (4 * square + most * own) * sizeof(REAL);
+    int64_t used = (4 * square + most * own + 15) / 16 * 16; /* whole cache lines */
+    int64_t bytes = used * sizeof(REAL) + (routine->more_bytes ? routine->more_bytes(q) : 0);
     /* Chunks that share a matrix have separate sums, which are added in a fixed order. */
     bool shared = q->pieces > 1 && q->gradient && matrices;
     int64_t sum_bytes = q->chunks * matrices * sizeof(REAL);
@@ -184,7 +186,8 @@ static int run_batch(const Batch *q, const Routine *routine) {
     {
         REAL *buffer = take_memory(BUFFERS, bytes);
         Matrix matrix = {
-            .right = buffer, .left = buffer + square, .scratch = buffer + 2 * square, .sums = buffer + 3 * square};
+            .right = buffer, .left = buffer + square, .scratch = buffer + 2 * square, .sums = buffer + 3 * square,
+            .more = buffer + used};
         Chain members[GROUP];
         EACH(g, most) {
             REAL *r = buffer + 4 * square + g * own, *end = r + routine->rows * rows;
@@ -240,7 +243,7 @@ static int run_total(const Batch *q, const Routine *routine) {
 
 #define RUN(name, ...) \
     int name(const Batch *q) { \
-        static const Routine routine = {__VA_ARGS__}; \
+        static const Routine routine = {__VA_ARGS__}; /* what is not given is NULL */ \
         return q->total ? run_total(q, &routine) : run_batch(q, &routine); \
     }
 RUN(forward, load_potentials, load_exp_domain, FORWARD, forward_one, false, 2)
@@ -249,6 +252,8 @@ RUN(messages, load_potentials, load_exp_domain, BOTH, messages_one, false, 5)
 RUN(cross_entropy, load_potentials, load_exp_domain, BOTH, cross_entropy_one, true, 10)
 RUN(transport, load_potentials, load_messages, NO_SWEEP, NULL, true, 10)
 RUN(decode, load_padded_scores, load_scores, BEST, decode_one, false, 1)
+RUN(top_k, load_padded_scores, load_scores, BEST, top_k_one, false, 1, ranking_bytes)
+RUN(sample, load_potentials, load_exp_domain, FORWARD, sample_one, false, 2)
 
 /* Multiplies both arrays by the weight in place if all weights are equal; else returns 1. */
 int scale(const REAL *weights, int64_t sequences, REAL *nodes, int64_t n, REAL *gradient, int64_t size) {

@@ -8,7 +8,7 @@ import torch
 
 from ...native.compiler import VECTORS, build
 
-FILES = ("chain.c", "chain.h", "products.h", "sweeps.h", "transport.h", "routines.h")
+FILES = ("chain.c", "chain.h", "products.h", "sweeps.h", "transport.h", "routines.h", "samples.h", "top_k.h")
 SOURCES = (*(Path(__file__).with_name(name) for name in FILES), VECTORS)
 MIN_WIDE_LABELS = 64  # for fewer, padding to vectors of 64 bytes takes longer than they save
 WIDE_BYTES = 64

@@ -5,13 +5,14 @@
 /* Packed by backend.py. Chunk k has the sequences order[starts[k]] .. order[starts[k+1] - 1]; their matrices are
    pairwise[k / pieces]. No routine uses or fills all of the arrays. */
 typedef struct {
-    int64_t length, labels, width, edges, pieces, chunks, threads, weight_edges, reduction, of_means;
+    int64_t length, labels, width, edges, pieces, chunks, threads, weight_edges, reduction, of_means, paths;
     const int64_t *order, *starts, *weight_owner, *lengths, *gold; /* gold: labels to score, or NULL */
     const REAL *unary, *pairwise, *weight, *node_weights, *edge_weights; /* weight NULL means 1 */
     const uint8_t *empty; /* sequences that do not count in the total, or NULL */
     REAL *log_p, *alpha, *beta; /* alpha and beta may be NULL; `transport` reads all three */
     REAL *value, *total, *nodes, *gradient, *expected; /* value is (B,); with a total, value and weight are not given */
-    int64_t *path;
+    const double *uniforms; /* (B, paths, L), in [0, 1) */
+    int64_t *path;          /* (B, paths, L); then value, if given, is (B, paths) */
 } Batch;
 
 /* F(Y | X) */
@@ -214,7 +215,7 @@ static void decode_one(Chain *s, const Batch *q) {
 static void fail_one(Chain *s, const Batch *q) {
     int64_t b = s->index, at = b * q->length, m = s->m, width = s->width, rest = (q->length - s->n) * m;
     bool reads_messages = q->node_weights; /* `transport` reads log_p, alpha and beta; the others write them */
-    if (q->value) q->value[b] = NAN;
+    if (q->value) fill(q->value + b * q->paths, q->paths, NAN);
     if (q->expected) q->expected[b] = NAN;
     if (q->log_p && !reads_messages) {
         fill(q->log_p + at * m, s->n * m, NAN), fill(q->log_p + (at + s->n) * m, rest, 0);
@@ -223,5 +224,5 @@ static void fail_one(Chain *s, const Batch *q) {
     }
     if (q->nodes) fill(q->nodes + at * m, s->n * m, NAN), fill(q->nodes + (at + s->n) * m, rest, 0);
     if (s->gradient) fill(s->gradient, (s->edges == 1 ? s->n > 1 : s->n - 1) * m * m, NAN);
-    if (q->path) EACH(t, q->length) q->path[at + t] = IGNORE;
+    if (q->path) EACH(i, q->paths * q->length) q->path[at * q->paths + i] = IGNORE;
 }

@@ -11,6 +11,7 @@ typedef struct {
     bool normalise_each;         /* whether beliefs must be normalised at every step, to avoid underflow */
     REAL *pending;               /* the gradient to which `sums`, multiplied by E, must still be added, or NULL */
     REAL *right, *left, *scratch, *sums; /* tables of E, its transpose, E of one edge or in the log domain */
+    void *more; /* memory that a routine asked for */
 } Matrix;
 
 /* One sequence and its buffers. */

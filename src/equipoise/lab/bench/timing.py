@@ -8,8 +8,9 @@ has none, all its turns count.
 With one thread on the CPU, the clock should be the CPU time of the process, which other processes do not lengthen; they
 only take their share of the caches.
 
-A call can also be timed "in a step": other work comes right before it, which is not timed. A turn is then a few steps
-of the same library, as in a training loop. All of them count, also the first, which follows the steps of another one.
+A call can also be timed "in a step": other work comes right before it, which is not timed. A turn is then a number of
+steps of the same library, as in a training loop. All of them count, also the first, which follows the steps of another
+one.
 """
 
 import itertools
@@ -23,7 +24,7 @@ from .peers import Call
 
 TURN = 0.03  # seconds, unless one call takes longer; several short calls in a row keep their data in the caches
 MAX_TURNS = 200
-STEPS = 5  # in a turn, unless one call takes longer than a turn
+STEPS = 20  # in a turn, unless its calls take longer: the first few still miss what other libraries removed from caches
 MAX_TURNS_OF_STEPS = 12  # the work before a call may take much longer than the call
 SLOWED = 1.25  # a turn is not steady if a probe takes this many times the fastest
 MAX_SECONDS = 4  # times the requested seconds, after which no more steady turns are awaited
