@@ -12,7 +12,6 @@ static const REAL *mass_before(Chain *s, int64_t t, const int64_t *next) {
     ASSUME_PADDED(width);
     const REAL *a = s->a + t * width;
     REAL *mass = s->row;
-    if (!next && !s->log_domain) return a;
     if (next && s->edges == 1 && !s->log_domain) {
         const REAL *column = row_of(first_table(s, true), *next, width, mass);
         EACH_VECTOR(j, width) AT(mass + j, 0) = AT(column + j, 0) * AT(a + j, 0);

@@ -38,11 +38,12 @@ typedef struct {
     int64_t known_ways, known_lists;
 } Ranking;
 
-/* Lists and ways of k labellings: one of each per position where they differ, and one more way where a list gets longer. */
+/* A labelling adds at most one list per position, with one way, and one way to lists that were there before. */
 static int64_t most_lists(const Batch *q) { return (q->paths < q->labels ? q->paths : q->labels) * q->length + 1; }
 static int64_t most_ways(const Batch *q) { return 2 * q->paths * q->length + 1; }
 
 static int64_t ranking_bytes(const Batch *q) {
+    if (most_ways(q) > INT32_MAX) return INT64_MAX / 2; /* ways have numbers of 32 bits */
     int64_t lists = most_lists(q), row = q->width * (sizeof(REAL) + sizeof(int32_t));
     int64_t places = q->length * (q->labels + 1) * sizeof(int32_t);
     return lists * (sizeof(List) + row) + most_ways(q) * sizeof(Way) + places;
@@ -113,26 +114,28 @@ static Way *previous_way(Ranking *r, int64_t t, Way *way) {
     return r->ways + way->previous;
 }
 
-/* The next way of a list: the last one is replaced by the one that continues the next way to its label. */
+/* The next way of a list, whose last one is part of a labelling: the one that continues the next way to its label
+   takes its place. */
 static void extend_list(Ranking *r, List *list) {
     Way *last = r->ways + list->last;
     int64_t i = last->label, before = list->t - 1;
     list->scores[i] = -INFINITY;
     if (before) {
-        list->through[i] = previous_way(r, before, last)->next;
+        list->through[i] = r->ways[last->previous].next;
         REAL step = list->t < r->s->n ? pairwise_of(r->s, list->t, i, list->j) : 0;
         list->scores[i] = r->ways[list->through[i]].score + step;
     }
     append_way(r, list);
 }
 
-/* Extends the last of the lists, and those before it that must have another way first. */
+/* Extends the list of ways to the end, and those before it that must have another way first: each has as its last way
+   that of the labelling before. */
 static void extend_end(Ranking *r, List *list) {
     int64_t waiting = 0;
     for (;;) {
         r->waiting[waiting++] = list - r->lists;
         Way *last = r->ways + list->last;
-        if (list->t == 1 || previous_way(r, list->t - 1, last)->next != NONE) break;
+        if (list->t == 1 || r->ways[last->previous].next != NONE) break;
         list = list_of(r, list->t - 1, last->label);
     }
     while (waiting) extend_list(r, r->lists + r->waiting[--waiting]);
