@@ -166,6 +166,22 @@ def test_samples_have_the_marginals_of_edges(labels: int, gap: float, per_edge: 
             assert (share - p[b, t, i, j]).abs() <= 5 * deviation + 3 / n
 
 
+@in_both
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("gap", [0.0, 100.0])
+def test_a_constant_in_all_scores_changes_no_sample(gap: float, per_edge: bool, language: str) -> None:
+    """Even if the exponentials of all scores underflow. Multiples of 1/64 are added without rounding."""
+    generator = torch.Generator().manual_seed(0)
+    unary = torch.randint(-99, 99, (5, 9, 4), generator=generator) / 64
+    unary[..., 1] -= gap  # then sequences are computed in the log domain
+    pairwise = torch.randint(-99, 99, ((5, 8, 4, 4) if per_edge else (4, 4)), generator=generator) / 64
+    with computed_in(language):
+        draws = [
+            chain.sample(unary + c, pairwise + c, n=50, generator=torch.Generator().manual_seed(1)) for c in (0, -512)
+        ]
+    assert torch.equal(*draws)
+
+
 @pytest.mark.parametrize(("uniform", "ends"), [(0.0, {2, 3}), (1 - 2**-53, {9, 10})])
 @pytest.mark.parametrize("gap", [0.0, 100.0])  # in the exp domain and in the log domain
 def test_no_number_draws_a_forbidden_label(gap: float, uniform: float, ends: set[int]) -> None:

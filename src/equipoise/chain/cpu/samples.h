@@ -42,7 +42,6 @@ static int64_t draw(const REAL *mass, int64_t m, int64_t width, double uniform) 
 
 static void sample_one(Chain *s, const Batch *q) {
     if (!s->swept) sweep_log_domain(s, unary_of(s, q), false);
-    normalise(s, false);
     bool possible = log_partition(s) > -INFINITY;
     EACH(k, q->paths) {
         int64_t at = (s->index * q->paths + k) * q->length, *path = q->path + at;
