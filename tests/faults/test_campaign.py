@@ -60,10 +60,10 @@ def test_every_part_exists() -> None:
         assert callable(getattr(__import__(f"faults.{module}", fromlist=[part]), part))
 
 
-@pytest.mark.parametrize("fault", ["value", "NaN", "label"])
+@pytest.mark.parametrize("fault", ["value", "NaN", "label", "rank"])
 def test_a_wrong_answer_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one sequence of a batch, a value is off by 1e-3, a NaN becomes a number, or a label changes."""
-    log_partition, decode = chain.log_partition, chain.decode
+    """In one sequence of a batch, a value is off by 1e-3, a NaN becomes a number, or a label or a rank changes."""
+    log_partition, decode, top_k = chain.log_partition, chain.decode, chain.top_k
 
     def wrong(*args: torch.Tensor) -> torch.Tensor:
         value = log_partition(*args)
@@ -75,8 +75,15 @@ def test_a_wrong_answer_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) 
         labels, best = decode(*args)
         return torch.where((labels == 1) & (torch.arange(len(labels)) % 9 == 0)[:, None], 0, labels), best
 
+    def wrong_rank(*args: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        labels, scores = top_k(*args, k=k)
+        last = torch.where(torch.arange(len(scores)) == 7, scores[:, -2], scores[:, -1])
+        return labels, torch.cat([scores[:, :-1], last[:, None]], -1)
+
     if fault == "label":
         monkeypatch.setattr(chain, "decode", wrong_label)
+    elif fault == "rank":
+        monkeypatch.setattr(chain, "top_k", wrong_rank)
     else:
         monkeypatch.setattr(chain, "log_partition", wrong)
     noticed = 0
