@@ -155,8 +155,11 @@ def test_work_before_each_call_is_not_timed(clock: Clock) -> None:
         order.append(name)
         clock.work(seconds)
 
-    calls = {"a": lambda: call("a", 0.001), "b": lambda: call("b", 0.002)}
+    short, long = TURN / STEPS / 2, TURN / 2
+    calls = {"short": lambda: call("short", short), "long": lambda: call("long", long)}
     found = measure(calls, 0.003, no_wait, Probe(lambda: 1.0), before)
-    assert order[: 4 * STEPS] == ["before", "a"] * STEPS + ["before", "b"] * STEPS  # some steps of each in turn
-    assert times_of(found, "a").mean == pytest.approx(0.001)
-    assert times_of(found, "b").mean == pytest.approx(0.002)
+    # Some steps of each in turn, and fewer if they take longer.
+    assert order[: 2 * STEPS + 4] == ["before", "short"] * STEPS + ["before", "long"] * 2
+    assert order[2 * STEPS + 4 :][:2] != ["before", "long"]
+    assert times_of(found, "short").mean == pytest.approx(short)
+    assert times_of(found, "long").mean == pytest.approx(long)

@@ -186,9 +186,12 @@ def jax(name: str) -> Callable[[Scores], dict[str, Call]]:
     def peer(s: Scores) -> dict[str, Call]:
         from . import jax_peer
 
-        if name.startswith("tree"):  # one M x M matrix per edge; all levels before and after division, and gradients
-            _require_memory(8 * s.labels.numel() * s.unary.shape[-1] ** 2 * s.unary.itemsize, s.unary.device)
-        return jax_peer.questions(s, getattr(jax_peer, name))
+        calls: dict[str, Call] = jax_peer.questions(s, getattr(jax_peer, name))
+        if not name.startswith("tree"):
+            return calls
+        # One M x M matrix per edge; all levels before and after division, and gradients.
+        memory = 8 * s.labels.numel() * s.unary.shape[-1] ** 2 * s.unary.itemsize
+        return {question: _guarded(call, memory, s) for question, call in calls.items()}
 
     return peer
 
