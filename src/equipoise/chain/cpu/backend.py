@@ -57,8 +57,8 @@ def loss_and_gradient(
     """
     value = _empty(lengths if total is None else SCALAR, unary)
     nodes, gradient = _empty_like(unary), _empty_like(pairwise)
-    written = {"value": value, "nodes": nodes, "gradient": gradient}
-    _run(loss_name, unary, pairwise, lengths, labels, total, weight=weight, **written)
+    scores = unary, pairwise, lengths, labels, total
+    _run(loss_name, *scores, weight=weight, value=value, nodes=nodes, gradient=gradient)
     return value, nodes, gradient
 
 
