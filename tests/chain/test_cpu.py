@@ -154,6 +154,7 @@ def test_results_do_not_depend_on_threads(per_edge: bool, monkeypatch: pytest.Mo
             *compiled.decode(*chain),
             *compiled.top_k(*chain, 7),
             compiled.sample(*chain, 3, torch.Generator().manual_seed(1)),
+            compiled.edge_marginals(*chain),
         ]
 
     before = torch.get_num_threads()
@@ -184,6 +185,7 @@ def test_a_sequence_does_not_depend_on_its_group(labels: int) -> None:
         parts = [*known, *compiled.decode(*chain), *compiled.top_k(*chain, 3), compiled.forward(*chain)[0]]
         parts += compiled.loss_and_gradient("likelihood", *chain, gold[rows], weight[rows])[:2]
         parts += compiled.loss_and_gradient("cross_entropy", *chain, gold[rows], weight[rows])[:2]
+        parts += [compiled.edge_marginals(*chain)] if labels < 1000 else []
         parts += [compiled.transport(nodes[rows], None, weight[rows], *chain, known)[0]]
         return parts
 
@@ -219,6 +221,21 @@ def test_many_labels_equal_float64(count: int, length: int, labels: int, loss_na
     path, best = compiled.decode(unary, pairwise, lengths)
     assert torch.equal(path, reference.decode(u.detach(), w.detach()[None, None], lengths)[0])
     assert torch.allclose(best.double(), reference.decode(u.detach(), w.detach()[None, None], lengths)[1])
+
+
+@pytest.mark.parametrize("labels", [5, 40, 133])
+@pytest.mark.parametrize("scale", [1.0, 100.0])  # in the exp domain and in the log domain
+@pytest.mark.parametrize("per_edge", [False, True])
+def test_edge_marginals_equal_gradients_in_float64(per_edge: bool, scale: float, labels: int) -> None:
+    generator = torch.Generator().manual_seed(labels)
+    unary = scale * torch.randn(4, 6, labels, generator=generator)
+    pairwise = torch.randn(4, 5 if per_edge else 1, labels, labels, generator=generator)
+    pairwise[..., 0, 1:3] = -INF
+    lengths = torch.tensor([6, 1, 4, 6])
+    matrices = pairwise.double().expand(4, 5, labels, labels).clone().requires_grad_()
+    log_z = reference.forward(unary.double(), matrices, lengths)[0]
+    (want,) = torch.autograd.grad(log_z.sum(), matrices)
+    assert_close(compiled.edge_marginals(unary, pairwise, lengths), want, 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import backends, decoding
 from .cpu import backend as cpu
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
-from .problem import IGNORE, Problem
+from .problem import IGNORE, Problem, spread
 from .totals import Total
 
 
@@ -45,8 +45,14 @@ def cross_entropy(chain: Problem, labels: Tensor, total: Total | None = None) ->
 
 
 def edge_marginals(chain: Problem) -> Tensor:
-    """xi_t(i, j), summed over the sequences and edges that share a matrix: the shape of chain.pairwise."""
-    chain, backend = backends.choose(chain)
+    """xi_t(i, j), (*batch, L-1, M, M)."""
+    ready, backend = backends.choose(chain)
+    if backend == "cpu" and backends.direct(backend) and not _recorded(chain):
+        return cpu.edge_marginals(*ready)
+    # The gradient of log Z with respect to a matrix for each edge.
+    *batch, length, m = chain.unary.shape
+    matrices = spread(chain.pairwise, chain.unary).expand(*batch, length - 1, m, m)
+    chain, backend = backends.choose(chain._replace(pairwise=matrices))
     needs_no_alpha = backend == "cpu" and backends.direct(backend)
     alpha = cpu.NO_MESSAGES.alpha if needs_no_alpha else apply(LogPartition, *chain, None, backend)[1]
     weight = torch.ones_like(chain.unary[..., 0, 0])

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..native.values import forward_mode
 from . import backends, decoding, dispatch, meanfield, scoring
 from .checks import given, problem
-from .problem import Problem, spread
+from .problem import Problem
 
 
 def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -63,10 +63,7 @@ def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = Non
     tensor([[[0.3333, 0.0000],
              [0.3333, 0.3333]]])
     """
-    chain = given(unary, pairwise, lengths)
-    *batch, length, m = chain.unary.shape
-    pairwise = spread(chain.pairwise, unary).expand(*batch, length - 1, m, m)
-    return dispatch.edge_marginals(chain._replace(pairwise=pairwise))
+    return dispatch.edge_marginals(given(unary, pairwise, lengths))
 
 
 def entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -85,6 +85,14 @@ def marginals(
     return loss_and_gradient("likelihood", unary, pairwise, lengths, labels, weight)[1:]
 
 
+def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    """P(y_t = i, y_{t+1} = j), (*batch, L-1, M, M); 0 for edges beyond the length."""
+    *_, length, m = unary.shape
+    edge_p = unary.new_empty((*lengths.shape, length - 1, m, m))
+    _run("edge_marginals", unary, pairwise, lengths, edge_p=edge_p)
+    return edge_p
+
+
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
     value, log_p = _empty(lengths, unary), _empty_like(unary)
     _run("messages", unary, pairwise, lengths, labels, value=value, log_p=log_p)
@@ -188,7 +196,7 @@ def _empty_like(x: Tensor) -> Tensor:
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
-PACK = struct.Struct("32q").pack  # `Batch` of routines.h: 11 integers, 21 addresses
+PACK = struct.Struct("33q").pack  # `Batch` of routines.h: 11 integers, 22 addresses
 REDUCTIONS = {"sum": 0, "mean": 1, "token_mean": 2}
 
 
@@ -211,6 +219,7 @@ def _run(
     nodes: Tensor | None = None,
     gradient: Tensor | None = None,
     expected: Tensor | None = None,
+    edge_p: Tensor | None = None,
     uniforms: Tensor | None = None,
     path: Tensor | None = None,
     paths: int = 1,
@@ -222,7 +231,7 @@ def _run(
     read = weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights, empty, log_p, alpha, beta
     arrays = [x if x is None else resolved(x).contiguous() for x in read]  # also keeps copies alive during the call
     arrays += (value, None) if total is None else (None, value)
-    arrays += nodes, gradient, expected, uniforms, path
+    arrays += nodes, gradient, expected, edge_p, uniforms, path
     passes = max(PASSES.get(name, 2), paths)
     packed = PACK(
         *shape.integers,

@@ -248,6 +248,7 @@ static int run_total(const Batch *q, const Routine *routine) {
     }
 RUN(forward, load_potentials, load_exp_domain, FORWARD, forward_one, false, 2)
 RUN(likelihood, load_potentials, load_exp_domain, BOTH, likelihood_one, false, 6)
+RUN(edge_marginals, load_potentials, load_exp_domain, BOTH, edge_marginals_one, false, 6)
 RUN(messages, load_potentials, load_exp_domain, BOTH, messages_one, false, 5)
 RUN(cross_entropy, load_potentials, load_exp_domain, BOTH, cross_entropy_one, true, 10)
 RUN(transport, load_potentials, load_messages, NO_SWEEP, NULL, true, 10)

@@ -11,6 +11,7 @@ typedef struct {
     const uint8_t *empty; /* sequences that do not count in the total, or NULL */
     REAL *log_p, *alpha, *beta; /* alpha and beta may be NULL; `transport` reads all three */
     REAL *value, *total, *nodes, *gradient, *expected; /* value is (B,); with a total, value and weight are not given */
+    REAL *edge_p;           /* (B, L - 1, M, M) */
     const double *uniforms; /* (B, paths, L), in [0, 1) */
     int64_t *path;          /* (B, paths, L); then value, if given, is (B, paths) */
 } Batch;
@@ -115,12 +116,35 @@ static void likelihood_one(Chain *s, const Batch *q) {
         add_edge_sums(s, s->sent_right, s->c);
     } else {
         if (weight != 1) EACH(i, s->n * width) s->p[i] *= weight;
-        carry_mass(s, s->p, s->c, s->b, gradient, false, false);
+        carry_mass(s, s->p, s->c, s->b, gradient, edge_stride(s), false, false);
     }
     if (!q->gold) return;
     const int64_t *labels = q->gold + at;
     EACH(t, s->n) q->nodes[(at + t) * m + labels[t]] -= weight;
     EACH(t, s->n - 1) gradient[((s->edges == 1 ? 0 : t) * m + labels[t]) * m + labels[t + 1]] -= weight;
+}
+
+/* P(y_t = i, y_{t+1} = j), (L - 1, m, m); in the exp domain sent_right_t(i) E(i, j) c_{t+1}(j). */
+static void edge_marginals_one(Chain *s, const Batch *q) {
+    int64_t m = s->m, width = s->width, size = m * m;
+    REAL *out = q->edge_p + s->index * (q->length - 1) * size;
+    infer(s, unary_of(s, q));
+    if (!factors_out(s)) {
+        if (s->log_domain) exponentiate(s->p, s->n * width);
+        fill(out, (q->length - 1) * size, 0);
+        carry_mass(s, s->p, s->c, s->b, out, size, false, false);
+        return;
+    }
+    const REAL *table = first_table(s, false);
+    for (int64_t t = 0; t < s->n - 1; t++)
+        for (int64_t i = 0; i < m; i++, out += m)
+            for (int64_t first = 0; first < m; first += PANEL) {
+                int64_t columns = panel_width(first, width), used = m - first < columns ? m - first : columns;
+                const REAL *row = table + first * width + i * columns, *c = s->c + (t + 1) * width + first;
+                REAL sent = s->sent_right[t * width + i], *restrict to = out + first;
+                EACH(j, used) to[j] = sent * row[j] * c[j];
+            }
+    fill(out, (q->length - s->n) * size, 0);
 }
 
 static void messages_one(Chain *s, const Batch *q) {
@@ -221,6 +245,10 @@ static void fail_one(Chain *s, const Batch *q) {
         fill(q->log_p + at * m, s->n * m, NAN), fill(q->log_p + (at + s->n) * m, rest, 0);
         if (q->alpha) fill(q->alpha + at * width, s->n * width, NAN);
         if (q->beta) fill(q->beta + at * width, s->n * width, NAN);
+    }
+    if (q->edge_p) {
+        REAL *out = q->edge_p + b * (q->length - 1) * m * m;
+        fill(out, (s->n - 1) * m * m, NAN), fill(out + (s->n - 1) * m * m, rest * m, 0);
     }
     if (q->nodes) fill(q->nodes + at * m, s->n * m, NAN), fill(q->nodes + (at + s->n) * m, rest, 0);
     if (s->gradient) fill(s->gradient, (s->edges == 1 ? s->n > 1 : s->n - 1) * m * m, NAN);

@@ -30,10 +30,15 @@ static void recentre(REAL *mass, const REAL *p, int64_t width) {
     EACH_VECTOR(j, width) AT(mass + j, 0) -= AT(p + j, 0) * excess;
 }
 
-/* Carries mass along the chain by T (in reverse, by S) and adds what crosses each edge to the gradient. arriving is c
-   and leaving is b (in reverse, a and d). If not `moves`, mass is what leaves each position, and is not changed. */
+/* How far the matrices of two edges are apart: 0 if they share one. */
+static int64_t edge_stride(const Chain *s) { return s->edges == 1 ? 0 : s->m * s->m; }
+
+/* Carries mass along the chain by T (in reverse, by S) and adds what crosses each edge to its matrix of `crossed`, which
+   are `apart`. arriving is c and leaving is b (in reverse, a and d). If not `moves`, mass is what leaves each position,
+   and is not changed. */
 static void carry_mass(
-    Chain *s, REAL *mass, const REAL *arriving, const REAL *leaving, REAL *gradient, bool reverse, bool moves) {
+    Chain *s, REAL *mass, const REAL *arriving, const REAL *leaving, REAL *crossed, int64_t apart, bool reverse,
+    bool moves) {
     int64_t m = s->m, width = s->width, n = s->n;
     ASSUME_PADDED(width);
     REAL *table = first_table(s, reverse), *row = s->row;
@@ -47,7 +52,7 @@ static void carry_mass(
             transition_row(s, table, i, arrive, leave[i], row);
             EACH(j, width) row[j] *= here[i];
             if (moves) EACH(j, width) there[j] += row[j];
-            add_row(s, gradient + (s->edges == 1 ? 0 : edge * m * m), i, row, reverse);
+            add_row(s, crossed + edge * apart, i, row, reverse);
         }
     }
 }
@@ -135,8 +140,8 @@ static void add_carried(Chain *s) {
         add_edge_sums(s, s->sent_right, s->c);
         add_edge_sums(s, s->a, s->sent_left);
     } else {
-        carry_mass(s, s->rights, s->c, s->b, s->gradient, false, true);
-        carry_mass(s, s->lefts, s->a, s->d, s->gradient, true, true);
+        carry_mass(s, s->rights, s->c, s->b, s->gradient, edge_stride(s), false, true);
+        carry_mass(s, s->lefts, s->a, s->d, s->gradient, edge_stride(s), true, true);
     }
 }
 
