@@ -98,6 +98,12 @@ def test_top_k_of_larger_chains(kind: str, labels: int, k: int) -> None:
         assert torch.equal(got, scores[b][: len(rows)])
 
 
+def test_more_labellings_than_can_be_numbered() -> None:
+    """Their ways have numbers of 32 bits. The result alone takes 9 GB, which are never written."""
+    with computed_in("C"), pytest.raises((MemoryError, RuntimeError), match="memory"):
+        chain.top_k(torch.zeros(1, 2, 2), torch.zeros(2, 2), k=2**29)
+
+
 @given(problem=random_chains())
 def test_the_gradient_of_the_best_score_is_one_hot_at_the_best_labelling(problem: Chain) -> None:
     problem.unary.requires_grad_()
