@@ -85,7 +85,7 @@ def call_chain(seed: int) -> Counter[str]:
         "entropy": lambda: chain.entropy(u, w, lengths),
         "decode": lambda: chain.decode(u.detach(), w.detach(), lengths)[1],
         "top_k": lambda: chain.top_k(u, w, lengths, k=integer(1, 9))[1],
-        "edge_p": lambda: chain.edge_marginals(u.detach(), w.detach(), lengths),
+        "edge_marginals without a gradient": lambda: chain.edge_marginals(u.detach(), w.detach(), lengths),
         "sample": lambda: chain.sample(u, w, lengths, n=integer(1, 4)),
         "likelihood": lambda: objectives.likelihood(u, w, labels, lengths),
         "marginal": lambda: objectives.marginal(u, w, labels, lengths),

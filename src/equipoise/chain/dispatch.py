@@ -7,6 +7,7 @@ value (`FusedLoss`). All other calls use the functions that support torch.compil
 import torch
 from torch import Tensor
 
+from ..native.values import forward_mode
 from . import backends, decoding
 from .cpu import backend as cpu
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
@@ -18,7 +19,7 @@ def log_partition(chain: Problem, labels: Tensor | None = None, total: Total | N
     """log Z, (*batch,), or their total; with labels -log P(labels), +inf where they are forbidden."""
     chain, backend = backends.choose(chain, labels)
     if backends.direct(backend):
-        if not _recorded(chain):
+        if not recorded(chain):
             return _total(backends.KERNELS[backend].forward(*chain, labels)[0], chain.lengths, total)
         if backends.prefers_fused(backend, chain):
             return apply(FusedLoss, *chain, labels, "likelihood", backend, total)
@@ -28,7 +29,7 @@ def log_partition(chain: Problem, labels: Tensor | None = None, total: Total | N
 def log_marginals(chain: Problem) -> Tensor:
     """log p_t(j), (*batch, L, M), 0 beyond the length."""
     chain, backend = backends.choose(chain)
-    if backends.direct(backend) and not _recorded(chain):
+    if backends.direct(backend) and not recorded(chain):
         return backends.KERNELS[backend].log_marginals(*chain)
     return apply(LogMarginals, *chain, backend)[0]
 
@@ -37,7 +38,7 @@ def cross_entropy(chain: Problem, labels: Tensor, total: Total | None = None) ->
     """-1/L sum_t log p_t(y_t), (*batch,), or their total."""
     chain, backend = backends.choose(chain, labels)
     if backends.direct(backend):
-        if not _recorded(chain):
+        if not recorded(chain):
             return _total(backends.KERNELS[backend].cross_entropy(*chain, labels)[0], chain.lengths, total)
         if backends.prefers_fused(backend, chain):
             return apply(FusedLoss, *chain, labels, "cross_entropy", backend, total)
@@ -47,7 +48,7 @@ def cross_entropy(chain: Problem, labels: Tensor, total: Total | None = None) ->
 def edge_marginals(chain: Problem) -> Tensor:
     """xi_t(i, j), (*batch, L-1, M, M)."""
     ready, backend = backends.choose(chain)
-    if backend == "cpu" and backends.direct(backend) and not _recorded(chain):
+    if backend == "cpu" and backends.direct(backend) and not recorded(chain):
         return cpu.edge_marginals(*ready)
     # The gradient of log Z with respect to a matrix for each edge.
     *batch, length, m = chain.unary.shape
@@ -91,6 +92,6 @@ def _total(losses: Tensor, lengths: Tensor, total: Total | None) -> Tensor:
     return losses if total is None else total(losses, lengths)
 
 
-def _recorded(chain: Problem) -> bool:
-    """Whether autograd records the call."""
-    return torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)
+def recorded(chain: Problem) -> bool:
+    """Whether derivatives of the result may be needed: autograd records the call, or forward mode is active."""
+    return (torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)) or forward_mode()

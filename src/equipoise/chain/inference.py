@@ -17,7 +17,6 @@ every value and -100 for every label; other sequences are not affected. (`score`
 import torch
 from torch import Tensor
 
-from ..native.values import forward_mode
 from . import backends, decoding, dispatch, meanfield, scoring
 from .checks import given, problem
 from .problem import Problem
@@ -86,7 +85,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     (tensor([   0,    0, -100]), tensor(5.))
     """
     chain = given(unary, pairwise, lengths)
-    recorded = _recorded(chain)
+    recorded = dispatch.recorded(chain)
     ready, backend = backends.choose(chain.detach() if recorded else chain)
     ready = ready if backends.direct(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)
@@ -107,7 +106,7 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: 
         raise ValueError(f"k must be at least 1, got {k}")
     chain = given(unary, pairwise, lengths)
     labels, scores = dispatch.top_k(chain, k)
-    return labels, _rescored(chain, labels, scores) if _recorded(chain) else scores
+    return labels, _rescored(chain, labels, scores) if dispatch.recorded(chain) else scores
 
 
 def sample(
@@ -174,11 +173,6 @@ def mean_field_bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Te
         raise ValueError(f"log_q has shape {tuple(log_q.shape)}, but unary has {tuple(unary.shape)}")
     with torch.autocast(unary.device.type, enabled=False):
         return meanfield.bound(log_q.to(chain.unary.dtype), *chain)
-
-
-def _recorded(chain: Problem) -> bool:
-    """Whether derivatives of the result may be needed."""
-    return (torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)) or forward_mode()
 
 
 def _rescored(chain: Problem, labels: Tensor, scores: Tensor) -> Tensor:

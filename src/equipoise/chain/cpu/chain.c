@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "samples.h"
 #include "top_k.h"
 
 const int64_t lanes = LANES, register_bytes = REGISTER_BYTES; /* read by library.py */

@@ -1,5 +1,7 @@
 /* What each function computes for a sequence: before the sweeps, after them, and after mass was carried. */
 
+#pragma once
+
 #include "transport.h"
 
 /* Packed by backend.py. Chunk k has the sequences order[starts[k]] .. order[starts[k+1] - 1]; their matrices are

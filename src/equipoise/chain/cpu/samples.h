@@ -1,8 +1,8 @@
-/* Samples from P(Y | X), as in decoding.py:
+/* Samples from P(Y | X), from the last position backward:
 
        y_n ~ a_n,    y_t ~ a_t(.) E(., y_{t+1})
 
-   since the belief a_t summarises all scores up to t. */
+   since the belief a_t summarises all scores up to t. decoding.py draws from the same distribution, forward. */
 
 #include "routines.h"
 

@@ -8,7 +8,7 @@
    it continues either the best way to another label, or the next best way to the label i of the last one. So k
    labellings take O(k L M) steps after those of decoding, and an array (M,) for each list with more than one way. */
 
-#include "samples.h"
+#include "routines.h"
 
 enum { NONE = -1 };
 
