@@ -15,10 +15,16 @@ from .schemes import SCHEMES
 OBJECTIVES = ("marginal", "margin", "likelihood", "mean_field")
 OPTIMIZERS = ("adam", "sgd", "rmsprop")
 SCHEDULES = ("plateau", "linear")
+SEARCHES = ("train", "valid")
+SEARCH_TIMES = ("epoch", "end")
+PATIENCES = ("exact", "torch")
 
 LARGEST = sys.float_info.max
 
-ADDED = ("schedule", "warmup", "clip", "share")
+ADDED = (
+    *("schedule", "warmup", "clip", "share"),
+    *("search", "search_time", "add_searched", "patience", "matrix_std"),
+)
 """Fields that are left out of the key while they have their default, so that older records keep their keys."""
 
 REMOVED = ("speed",)
@@ -57,11 +63,11 @@ class Recipe:
     normalize: bool = False
     """Whether temperature first divides both parts by their norms."""
     subset: int = 500
-    """The number of training examples on which online searches alpha."""
+    """The number of examples on which online searches alpha; for examples of validation, the largest number."""
     start: float = 1.0
     """The initial value of the scales of learned."""
     plateau: int = 3
-    """Epochs without a gain on validation after which the learning rate is divided by 10."""
+    """Epochs without a gain on validation after which the learning rate is divided by 10; see `patience`."""
     stop: int = 7
     """Epochs without a gain after which training, or the stage, ends."""
     threshold: float = 1e-3
@@ -82,13 +88,29 @@ class Recipe:
     """The maximum norm of the gradient over all trained parameters except the scales of learned; 0 for no maximum."""
     share: float = 1.0
     """The share of the training examples that is used."""
+    search: str = "train"
+    """The examples D on which online searches alpha (Algorithm 1).
+
+    train: random training examples, new ones for each search, as in the paper.
+    valid: a fixed half of the validation examples; the other half serves the rate, stopping and the best parameters.
+    """
+    search_time: str = "epoch"
+    """When online searches alpha: after each "epoch", or once at the "end", for the best parameters."""
+    add_searched: bool = False
+    """Whether the half of the validation examples that search="valid" uses is added to the training examples."""
+    patience: str = "exact"
+    """exact: the rate is cut after `plateau` epochs without a gain. torch: after one more, as `ReduceLROnPlateau` does
+    with patience=plateau."""
+    matrix_std: float = 0.1
+    """The standard deviation of the initial transition matrix W; learned starts with a thousandth of it."""
 
     def __post_init__(self) -> None:
         named = {"scheme": SCHEMES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
+        named |= {"search": SEARCHES, "search_time": SEARCH_TIMES, "patience": PATIENCES}
         for name, allowed in named.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        numbers = ("alpha", "weight", "start", "threshold", "batch_size", "subset", "plateau", "stop")
+        numbers = ("alpha", "weight", "start", "threshold", "batch_size", "subset", "plateau", "stop", "matrix_std")
         for name in (*numbers, "max_epochs"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -103,6 +125,16 @@ class Recipe:
         stages = len(SCHEMES[self.scheme].phases)
         if len(self.learning_rates) != stages or not all(rate > 0 for rate in self.learning_rates):
             raise ValueError(f"{self.scheme} needs {stages} positive learning rate(s), got {self.learning_rates}")
+
+    @property
+    def halves_validation(self) -> bool:
+        """Whether a half of the validation examples is searched, or trained on, and only the other half validates."""
+        return self.add_searched or (self.scheme == "online" and self.search == "valid")
+
+    @property
+    def patience_epochs(self) -> int:
+        """The epochs without a gain after which the learning rate is divided by 10."""
+        return self.plateau + (self.patience == "torch")
 
     @property
     def factor(self) -> float:

@@ -63,7 +63,7 @@ SCHEMES = {
         "joint, and after each epoch the factor alpha of the net's scores is searched again (§5.1)",
         scaling.Online,
         lambda recipes: _alpha(recipes) | {"subset": recipes[0].subset},
-        shared=("subset",),
+        shared=("subset", "search_time"),
     ),
     "offline": Scheme(
         "joint, with both parts divided by their size and the net's part multiplied by a fixed alpha (§5.2)",

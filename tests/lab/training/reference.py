@@ -46,25 +46,42 @@ class Reference:
         with torch.no_grad():
             smaller = 1e-3 if self.recipe.scheme == "learned" else 1.0
             self.crf.pairwise.copy_(smaller * start["pairwise.matrix"])
+            self.crf.pairwise *= self.recipe.matrix_std / 0.1
         self.train, self.validation, self.test = self.task.split(self.recipe.fold, self.recipe.seed)
         if self.recipe.share < 1:
             order = torch.randperm(len(self.train), generator=self.random("share"))
             self.train = self.train[order[: round(self.recipe.share * len(self.train))]]
+        self.searched = self.train
+        if self.recipe.add_searched or (self.recipe.scheme == "online" and self.recipe.search == "valid"):
+            order = torch.randperm(len(self.validation), generator=torch.Generator().manual_seed(0))
+            first, last = order[: len(order) // 2], order[len(order) // 2 :]
+            self.searched, self.validation = self.validation[first.sort()[0]], self.validation[last.sort()[0]]
+            if self.recipe.add_searched:
+                self.train = torch.cat([self.train, self.searched])
 
     def random(self, purpose: str) -> torch.Generator:
         return Replica(self.recipe).generator(purpose)
 
     def run(self) -> "Reference":
-        rates, objective = self.recipe.learning_rates, self.recipe.objective
-        if self.recipe.scheme == "stage":
+        recipe = self.recipe
+        rates, objective = recipe.learning_rates, recipe.objective
+        if recipe.scheme == "stage":
             self.phase(0, "unary", [self.net], rates[0])
             self.phase(1, objective, [self.crf], rates[1])
             self.phase(2, objective, [self.net, self.crf], rates[2])
-        elif self.recipe.scheme == "unary":
+        elif recipe.scheme == "unary":
             self.phase(0, "unary", [self.net], rates[0])
         else:
             self.phase(0, objective, [self.net, self.crf], rates[0])
+        if recipe.search_time == "end":
+            self.search("subset/1/0", objective)
         return self
+
+    def search(self, purpose: str, objective: str) -> None:
+        if isinstance(self.crf.scaling, scaling.Online):
+            order = torch.randperm(len(self.searched), generator=self.random(purpose))
+            examples = self.searched[order[: self.recipe.subset]]
+            self.crf.rebalance([self.scored(examples)], objective=objective)
 
     def phase(self, number: int, objective: str, trained: list[nn.Module], rate: float) -> None:
         recipe = self.recipe
@@ -78,8 +95,9 @@ class Reference:
         of_crf = [x for name, x in named if name == "pairwise"]
         rest = [x for name, x in named if name != "pairwise"]
         optimizer = rule([{"params": rest}, {"params": of_crf, "lr": factor * rate}])
+        patience = recipe.plateau if recipe.patience == "torch" else recipe.plateau - 1
         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            optimizer, "max", 0.1, recipe.plateau - 1, recipe.threshold, "abs", eps=0.0
+            optimizer, "max", 0.1, patience, recipe.threshold, "abs", eps=0.0
         )
         gain, waited, self.valid, best = float("-inf"), 0, float("-inf"), self.modules.state_dict()
         for epoch in range(recipe.max_epochs):
@@ -96,10 +114,8 @@ class Reference:
                             x *= 1 - group["lr"] * recipe.weight_decay
                 optimizer.step()
                 losses.append(float(loss.detach()))
-            if isinstance(self.crf.scaling, scaling.Online):
-                subset = torch.randperm(len(self.train), generator=self.random(f"subset/{number}/{epoch}"))
-                examples = self.train[subset[: recipe.subset]]
-                self.crf.rebalance([self.scored(examples)], objective=objective)
+            if recipe.search_time == "epoch":
+                self.search(f"subset/{number}/{epoch}", objective)
             now = self.metric(self.validation, objective)
             unary, _, mask = self.scored(self.validation)
             ratio, alpha = float(self.crf.balance(unary, mask)), float(self.crf.scaling.alpha)

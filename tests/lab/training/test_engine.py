@@ -17,6 +17,7 @@ from equipoise.lab.training import engine, train
 LONG = [
     recipe(max_epochs=25, plateau=2, stop=3, threshold=0.01, learning_rates=(0.1,)),
     recipe(max_epochs=25, plateau=1, stop=3, threshold=0.02, scheme="stage", learning_rates=(0.1, 0.1, 0.1)),
+    recipe(max_epochs=25, plateau=1, stop=3, threshold=0.02, patience="torch", learning_rates=(0.1,)),
 ]
 
 
@@ -43,6 +44,14 @@ ALONE = [
     recipe(scheme="joint_x100", weight_decay=0.5, learning_rates=(1e-3,), optimizer="rmsprop"),
     recipe(scheme="joint", share=0.3),
     recipe(scheme="online", share=0.3, fold=1, subset=20),
+    recipe(scheme="online", search="valid", alpha=8.0, subset=20),
+    recipe(scheme="online", search="valid", subset=1000, objective="likelihood"),
+    recipe(scheme="online", search_time="end", alpha=8.0),
+    recipe(scheme="online", search_time="end", search="valid", alpha=8.0),
+    recipe(scheme="joint", add_searched=True),
+    recipe(scheme="stage", add_searched=True),
+    recipe(scheme="joint", search="valid"),
+    *[recipe(scheme=scheme, matrix_std=1.0) for scheme in ("joint", "learned", "stage")],
     *LONG,
 ]
 

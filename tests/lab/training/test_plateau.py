@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.lab.training.replica import Plateau
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.training.replica import Epoch, Plateau, Replica
 
 METRICS = st.lists(
     st.one_of(st.floats(0, 1), st.sampled_from([0.5, 0.5 + 1e-3, 0.5009, 0.502, math.nan])), min_size=1, max_size=40
@@ -27,6 +28,21 @@ def test_cuts_are_those_of_torch(metrics: list[float], plateau: int, stop: int, 
         since = 0 if metric > best + threshold else since + 1
         best = metric if since == 0 else best
         assert state.finished(stop) == (since >= stop)
+
+
+@given(metrics=METRICS, plateau=st.integers(1, 5), threshold=st.sampled_from([1e-3, 0.1]))
+def test_the_patience_of_torch_is_that_of_its_scheduler(metrics: list[float], plateau: int, threshold: float) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    peer = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode="max", factor=0.1, patience=plateau, threshold=threshold, threshold_mode="abs", eps=0.0
+    )
+    rates = {"learning_rates": (0.5,), "plateau": plateau, "threshold": threshold, "stop": 1000}
+    replica = Replica(Recipe("ocr", patience="torch", max_epochs=1000, **rates))
+    for metric in metrics:
+        assert math.isclose(optimizer.param_groups[0]["lr"], replica.learning_rate, rel_tol=1e-9)
+        replica.record(Epoch(0, 0.0, metric, 1.0, 1.0, replica.learning_rate, 0.0))
+        peer.step(metric)
+    assert math.isclose(optimizer.param_groups[0]["lr"], replica.learning_rate, rel_tol=1e-9)
 
 
 def test_the_rule_of_the_paper_for_ocr() -> None:

@@ -31,6 +31,7 @@ def test_the_key_depends_on_every_field() -> None:
     base = Recipe("ocr")
     changed = {"scheme": "offline", "objective": "margin", "optimizer": "sgd", "learning_rates": (0.5,), "task": "x"}
     changed |= {"net": "sigmoid", "normalize": True, "schedule": "linear", "warmup": 0.2, "share": 0.5}
+    changed |= {"search": "valid", "search_time": "end", "add_searched": True, "patience": "torch"}
     keys = {base.key}
     for field in dataclasses.fields(Recipe):
         value = changed.get(field.name, getattr(base, field.name))
@@ -41,6 +42,7 @@ def test_the_key_depends_on_every_field() -> None:
 
 def test_new_fields_survive_json_and_are_left_out_at_their_defaults() -> None:
     added = {"schedule": "linear", "warmup": 0.0, "clip": 1.0, "share": 0.01}
+    added |= {"search": "valid", "search_time": "end", "add_searched": True, "patience": "torch", "matrix_std": 1.0}
     assert not added.keys() & Recipe("ocr").to_json().keys()
     recipe = Recipe("ocr", **added)
     assert recipe.to_json().items() >= added.items()
@@ -85,6 +87,10 @@ def test_a_recipe_is_immutable() -> None:
         *[({"warmup": x}, f"warmup must be between 0 and 1, got {x}") for x in (-0.1, 1.1, math.nan)],
         *[({"clip": x}, f"clip must not be negative, got {x}") for x in (-1.0, math.nan)],
         *[({"share": x}, f"share must be greater than 0 and at most 1, got {x}") for x in (0.0, 1.01, math.nan)],
+        ({"search": "test"}, "search must be one of train, valid, got 'test'"),
+        ({"search_time": "batch"}, "search_time must be one of epoch, end, got 'batch'"),
+        ({"patience": 3}, "patience must be one of exact, torch, got 3"),
+        ({"matrix_std": 0.0}, "matrix_std must be positive, got 0.0"),
         ({"alpha": math.nan}, "alpha must be positive, got nan"),
         ({"learning_rates": ()}, r"joint needs 1 positive learning rate\(s\), got \(\)"),
         ({"learning_rates": (0.1, 0.1)}, "joint needs 1 positive"),

@@ -63,6 +63,8 @@ class Settings:
 
     Otherwise it has only its `experiments`, which are tables of `plan.finetuning`, and nothing is tuned.
     """
+    updated: Mapping[str, Any] = field(default_factory=dict)
+    """Fields in which `recipe` differs from `base`. The tables that were recorded earlier were run with `base`."""
     nets: Mapping[str, "Settings"] = field(default_factory=dict)
     """The settings of nets that differ in more than the grid."""
 
@@ -78,7 +80,7 @@ class Settings:
             rates = (first, *(rate / divisor for rate in rest))
         elif phases == ("unary",):
             rates = (self.stages[optimizer][0],)
-        chosen: dict[str, Any] = {"learning_rates": rates, **self.factors.get(scheme, {})} | more
+        chosen: dict[str, Any] = {"learning_rates": rates, **self.updated, **self.factors.get(scheme, {})} | more
         return replace(self.base, objective=objective, scheme=scheme, optimizer=optimizer, net=net, **chosen)
 
 

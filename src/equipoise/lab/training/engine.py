@@ -27,6 +27,7 @@ from ..recipe import Recipe
 from ..tasks import Parameters, Split, Task
 from . import optimizers
 from .checkpoint import Journal
+from .examples import Examples, examples
 from .groups import ALPHA, scaling_state
 from .phases import groups_for_testing, method, phases, shared_first_phase, stack_groups
 from .replica import Epoch, Replica, Run
@@ -42,6 +43,8 @@ Done = Callable[[Run, Parameters], None]
 STACK_SIZE = {"cpu": 8, "cuda": 512}
 MATRIX = "pairwise.matrix"
 """The transition matrix of tasks with chains. Its initial size depends on the scaling method."""
+INITIAL_STD = 0.1
+"""The standard deviation with which tasks create it."""
 COMPACT = 0.85
 """On a GPU a stack is rebuilt when only this share of its replicas is unfinished: recording its step takes time."""
 
@@ -105,7 +108,7 @@ class _Trainer:
         self.recipes, self.device, self.half, self.journal = recipes, device, half, journal
         self.watch, self.step, self.done = watch, step, done
         self.tasks: dict[tuple[str, str], Task] = {}
-        self.splits: dict[tuple[str, str, int, int, float], Split] = {}
+        self.examples: dict[tuple[object, ...], Examples] = {}
         self.stack_size = stack_size or STACK_SIZE.get(device.type, 8)
         for recipe in recipes:
             _check(recipe, self.split(recipe))
@@ -128,11 +131,14 @@ class _Trainer:
         return self.tasks[key]
 
     def split(self, recipe: Recipe) -> Split:
-        key = recipe.task, recipe.net, recipe.fold, recipe.seed, recipe.share
-        if key not in self.splits:
-            whole = self.task(recipe).split(recipe.fold, recipe.seed)
-            self.splits[key] = whole._replace(train=Replica(recipe).share_of(whole.train))
-        return self.splits[key]
+        return self._examples(recipe).split
+
+    def _examples(self, recipe: Recipe) -> Examples:
+        whole = recipe.task, recipe.net, recipe.fold, recipe.seed
+        key = *whole, recipe.share, recipe.halves_validation, recipe.add_searched
+        if key not in self.examples:
+            self.examples[key] = examples(recipe, self.task(recipe).split(recipe.fold, recipe.seed))
+        return self.examples[key]
 
     def _max_replicas(self, recipe: Recipe) -> int:
         return min(self.stack_size, self.task(recipe).replicas_at_once)
@@ -191,7 +197,8 @@ class _Trainer:
     def _start(self, replica: Replica) -> Parameters:
         parameters = self.task(replica.recipe).init(replica.generator("init"))
         if MATRIX in parameters:
-            parameters[MATRIX] = parameters[MATRIX] * (method([replica.recipe]).pairwise_std / Scaling.pairwise_std)
+            relative = method([replica.recipe]).pairwise_std / Scaling.pairwise_std
+            parameters[MATRIX] = parameters[MATRIX] * relative * (replica.recipe.matrix_std / INITIAL_STD)
         return parameters | scaling_state(replica.recipe)
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:
@@ -200,7 +207,7 @@ class _Trainer:
         active = [place for place, replica in enumerate(stack.replicas) if not replica.finished]
         stepper.run([self._order(replica) for replica in stack.replicas], self.step)
         losses = stepper.mean_losses()
-        stack.search([self._subset(replica) for replica in stack.replicas])
+        stack.search([self._subset(replica) for replica in stack.replicas], "epoch")
         due = [place for place in active if stack.replicas[place].validates]
         valid = ratio = [math.nan] * len(stack.replicas)
         if due:
@@ -224,9 +231,10 @@ class _Trainer:
         return train[torch.randperm(len(train), generator=replica.generator(f"order/{replica.depth}/{replica.epochs}"))]
 
     def _subset(self, replica: Replica) -> Tensor:
-        train = self.split(replica.recipe).train
+        """The examples D of the next search for alpha."""
+        searched = self._examples(replica.recipe).searched
         generator = replica.generator(f"subset/{replica.depth}/{replica.epochs}")
-        return train[torch.randperm(len(train), generator=generator)[: replica.recipe.subset]]
+        return searched[torch.randperm(len(searched), generator=generator)[: replica.recipe.subset]]
 
     def _advance_finished(self, stack: Stack, members: list[int]) -> None:
         """Finished replicas advance to their next phase, with the parameters that this one keeps."""
@@ -263,12 +271,14 @@ class _Trainer:
         ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
         for numbers in self._groups_for_testing(ready):
             stack = self._stack(numbers)
+            stack.search([self._subset(replica) for replica in stack.replicas], "end")
             splits = [self.split(replica.recipe) for replica in stack.replicas]
             test, ratio = stack.evaluate(stack.parameters, [split.test for split in splits])
             train, _ = stack.evaluate(stack.parameters, [split.train for split in splits])
             for place, (i, replica) in enumerate(zip(numbers, stack.replicas, strict=True)):
                 run = replica.run(test[place], train[place], stack.alphas()[place], ratio[place])
                 progress.runs[i] = run
+                progress.kept[i][ALPHA] = stack.alpha[place].cpu()
                 self._hand_out(i)
         self.journal.write(progress, now=len(progress.runs) == len(self.recipes))
 
@@ -289,7 +299,7 @@ def _stack_parameters(each: list[Parameters]) -> Parameters:
 
 
 def _check(recipe: Recipe, split: Split) -> None:
-    if recipe.scheme == "online" and recipe.subset > len(split.train):
+    if recipe.scheme == "online" and recipe.search == "train" and recipe.subset > len(split.train):
         raise ValueError(f"subset is {recipe.subset}, but there are only {len(split.train)} training examples")
 
 

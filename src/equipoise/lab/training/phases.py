@@ -92,7 +92,8 @@ def shared_first_phase(recipes: Sequence[Recipe]) -> dict[int, int]:
             alone = replace(
                 recipe, scheme="unary", objective="marginal", learning_rates=recipe.learning_rates[:1], alpha=1.0
             )
-            alone = replace(alone, weight=1.0, normalize=False, subset=1, start=1.0)
+            alone = replace(alone, weight=1.0, normalize=False, subset=1, start=1.0, search="train")
+            alone = replace(alone, search_time="epoch")
             if first.setdefault(alone, i) != i:
                 found[i] = first[alone]
     return found

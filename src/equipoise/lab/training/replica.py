@@ -127,7 +127,7 @@ class Replica:
             return False
         if recipe.schedule == "plateau":
             better = epoch.valid > self.best
-            self.plateau = self.plateau.after(epoch.valid, recipe.plateau, recipe.threshold)
+            self.plateau = self.plateau.after(epoch.valid, recipe.patience_epochs, recipe.threshold)
         if better:
             self.best = epoch.valid
         return better

@@ -217,11 +217,13 @@ class Stack:
         return parameters if everyone else {name: x[where] for name, x in parameters.items()}
 
     @torch.no_grad()
-    def search(self, subset: list[Tensor]) -> None:
-        """Algorithm 1, line 11, for the replicas of `online`: the best factor on a subset of the training examples."""
+    def search(self, subset: list[Tensor], time: str = "epoch") -> None:
+        """Algorithm 1, line 11, for the replicas of `online` that search at this time: the best factor on a subset."""
         energy = self.task.energy
         for group in self.groups:
             if not isinstance(group.method, scaling.Online):
+                continue
+            if self.replicas[group.members.start].recipe.search_time != time:
                 continue
             total = torch.zeros(())
             grid = group.method.grid[:, None].expand(-1, group.members.stop - group.members.start)

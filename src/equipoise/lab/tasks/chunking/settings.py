@@ -37,5 +37,6 @@ SETTINGS = Settings(
         )
     },
     also_tuned={"bilstm": EXACT},
+    updated={"patience": "torch"},
     experiments=("bilstm",),
 )

@@ -24,5 +24,6 @@ SETTINGS = Settings(
     ),
     rounds=Rounds({"seeds": (0,), "folds": (0,)}, {"seeds": (0, 1, 2), "folds": (0,)}, 2),
     best_net="w16-128",
+    updated={"patience": "torch"},
     experiments=("best",),
 )

@@ -24,5 +24,6 @@ SETTINGS = Settings(
     ),
     rounds=Rounds({"seeds": (0,), "folds": (0, 4)}, {"seeds": (0, 1), "folds": (0, 4, 8)}, 3),
     also_tuned={"sigmoid": ("marginal",), "layernorm": ("marginal",)},
+    updated={"subset": 2000, "patience": "torch"},
     experiments=("table1", "figure1a", "figure1b", "figure1c"),
 )
