@@ -63,6 +63,7 @@ class CRFConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
+        check_labels(self.labels)
         self.label2id = {label: index for index, label in self.labels.items()}
         self.scaling = describe(self.scaling)
         self.special_token_ids = sorted(set(self.special_token_ids or []))
@@ -91,6 +92,24 @@ class CRFConfig(PreTrainedConfig):
             boundaries=self.boundaries,
             on_invalid=self.on_invalid,
         )
+
+
+def check_labels(labels: Mapping[int, object]) -> None:
+    """Raise unless each number from 0 on has a label of its own.
+
+    >>> check_labels({0: "O", 2: "B-X"})
+    Traceback (most recent call last):
+    ...
+    ValueError: id2label must have the numbers 0 to 1, got [0, 2]
+    """
+    if sorted(labels) != list(range(len(labels))):
+        raise ValueError(f"id2label must have the numbers 0 to {len(labels) - 1}, got {sorted(labels)[:20]}")
+    names = list(labels.values())
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"the labels of id2label must be text, got {names[:20]!r}")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"id2label has the label {twice!r} twice")
 
 
 def describe(method: Scaling | Mapping[str, Any] | str | None) -> dict[str, Any]:

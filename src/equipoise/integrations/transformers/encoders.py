@@ -3,8 +3,10 @@
 import inspect
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
+
+from .loading import from_hub, load_tokenizer
 
 
 def hidden_states_only(model: PreTrainedModel) -> PreTrainedModel:
@@ -24,13 +26,14 @@ def dropout_of(config: Any) -> float:
     return float(next((x for x in found if x is not None), 0.1))
 
 
-def tokenizer_beside(encoder: str) -> PreTrainedTokenizerBase | None:
-    """The tokenizer beside an encoder, None if there is none."""
+def tokenizer_beside(encoder: str, **kwargs: Any) -> PreTrainedTokenizerBase | None:
+    """The tokenizer beside an encoder, None if there is none. `kwargs` are those of the encoder."""
+    hub = from_hub(kwargs)
     files = ("tokenizer_config.json", "tokenizer.json")
     missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    if all(cached_file(encoder, name, **missing) is None for name in files):
+    if all(cached_file(encoder, name, **missing, **hub) is None for name in files):
         return None  # AutoTokenizer would make one without a vocabulary
-    return AutoTokenizer.from_pretrained(encoder)
+    return load_tokenizer(encoder, trust_remote_code=kwargs.get("trust_remote_code", False), **hub)
 
 
 def special_token_ids(tokenizer: PreTrainedTokenizerBase | None, config: Any) -> list[int]:

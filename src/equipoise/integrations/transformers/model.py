@@ -17,6 +17,7 @@ from ...crf import ChainCRF
 from ...scaling import Scaling
 from .configuration import CRFConfig, describe
 from .encoders import dropout_of, hidden_states_only, special_token_ids, tokenizer_beside
+from .loading import SAFE, check, check_encoder, check_weights, load_encoder, one_line, without_report
 
 
 @dataclass
@@ -60,7 +61,7 @@ class CRFForTokenClassification(PreTrainedModel):
         super().__init__(config)
         self.num_labels = len(config.labels)
         self.backbone = hidden_states_only(
-            AutoModel.from_config(config.encoder_config) if backbone is None else backbone
+            AutoModel.from_config(config.encoder_config, trust_remote_code=False) if backbone is None else backbone
         )
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, self.num_labels)
@@ -96,7 +97,8 @@ class CRFForTokenClassification(PreTrainedModel):
             on_invalid: what to do with gold labels that the scheme forbids, see `ChainCRF`.
             dropout: before the head; None takes that of the encoder's configuration.
             tokenizer: tells the special tokens; None loads the one beside the encoder, if there is one.
-            kwargs: for `AutoModel.from_pretrained`.
+            kwargs: for `AutoModel.from_pretrained`. By default no code of the encoder is run, and only safetensors are
+                read: `trust_remote_code=False, use_safetensors=True`.
 
         >>> import tempfile
         >>> from transformers import BertConfig, BertModel
@@ -110,8 +112,9 @@ class CRFForTokenClassification(PreTrainedModel):
           (scaling): Learned(alpha=...)
         )
         """
-        backbone = AutoModel.from_pretrained(encoder, **kwargs)
+        backbone, missing = load_encoder(encoder, **kwargs)
         own = backbone.config
+        tokenizer = tokenizer or tokenizer_beside(encoder, **kwargs)
         names = id2label if isinstance(id2label, Mapping) else dict(enumerate(id2label))
         config = CRFConfig(
             encoder_config=own,
@@ -123,12 +126,39 @@ class CRFForTokenClassification(PreTrainedModel):
             boundaries=boundaries,
             on_invalid=on_invalid,
             classifier_dropout=dropout_of(own) if dropout is None else dropout,
-            special_token_ids=special_token_ids(tokenizer or tokenizer_beside(encoder), own),
+            special_token_ids=special_token_ids(tokenizer, own),
             attn_implementation=own._attn_implementation,  # type: ignore[call-arg]
         )
         model = cls(config, backbone)
+        check_encoder(encoder, backbone, missing, model.backbone)
         model.classifier.to(backbone.dtype)
         return model.eval()
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *args: Any, output_loading_info: bool = False, **kwargs: Any
+    ) -> Any:
+        """A saved model. Missing or unknown weights, or weights of other shapes, are an error.
+
+        With your own `config`, an encoder without a CRF can also be loaded; with your own `state_dict`, weights may be
+        missing. Only safetensors are read and no code beside them is run, unless you ask for it.
+        """
+        name = pretrained_model_name_or_path
+        if name is None or "state_dict" in kwargs:
+            return super().from_pretrained(name, *args, output_loading_info=output_loading_info, **SAFE | kwargs)
+        mismatched = kwargs.pop("ignore_mismatched_sizes", False)
+        with one_line(str(name)), without_report():
+            kind, own = check(str(name), kwargs), cls.config_class.model_type
+            if kind != own and "config" not in kwargs:
+                raise ValueError(f"{name}: config.json has the model_type {kind!r}, expected {own!r}: see from_encoder")
+            options = SAFE | kwargs | {"ignore_mismatched_sizes": True, "output_loading_info": True}
+            loaded: Any = super().from_pretrained(name, *args, **options)
+        model, info = loaded
+        if kind == own:
+            check_weights(name, info, mismatched)
+        else:
+            check_encoder(name, model, info["missing_keys"], model.backbone)
+        return loaded if output_loading_info else model
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -47,10 +47,10 @@ class Encoder(nn.Module):
 
 def make(tags: TagSet, name: str) -> Tagger:
     """A tagger on a pretrained encoder: a folder, or a name on the Hugging Face hub."""
-    integration, auto = _imported()
+    integration, load_tokenizer = _imported()
     offline = not Path(name).is_dir() and _unreachable(name)
     try:
-        tokenizer = auto.from_pretrained(name, local_files_only=offline)
+        tokenizer = load_tokenizer(name, local_files_only=offline)
         model = integration.CRFForTokenClassification.from_encoder(
             name,
             tags.labels,
@@ -96,18 +96,18 @@ def save(net: nn.Module, folder: Path) -> None:
 
 
 def load(tags: TagSet, folder: Path) -> Tagger:
-    integration, auto = _imported()
+    integration, load_tokenizer = _imported()
     model = integration.CRFForTokenClassification.from_pretrained(folder)
-    return Tagger(tags, Encoder(model, auto.from_pretrained(folder)), model.crf)
+    return Tagger(tags, Encoder(model, load_tokenizer(str(folder))), model.crf)
 
 
 def _imported() -> tuple[Any, Any]:
     try:
-        from transformers import AutoTokenizer
         from transformers.utils import logging
 
         from ...integrations import transformers as integration
+        from ...integrations.transformers.loading import load_tokenizer
     except ImportError:
         raise ValueError("a pretrained encoder needs equipoise[transformers]") from None
     logging.disable_progress_bar()
-    return integration, AutoTokenizer
+    return integration, load_tokenizer

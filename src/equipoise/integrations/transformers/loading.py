@@ -1,0 +1,125 @@
+"""Load encoders and tokenizers whose files strangers may have written: numbers and JSON, no code and no pickle.
+
+transformers would ask on standard input whether code beside a model may run, read pickled weights, follow an adapter
+to another model, and download the kernels that a configuration names. Here each of these is an error.
+"""
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
+
+SAFE = {"trust_remote_code": False, "use_safetensors": True}
+"""Arguments of `from_pretrained`, unless the caller gives others."""
+HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+ATTENTION = (None, "eager", "sdpa", "flex_attention")
+"""What a configuration may choose. Others can be a repository with code."""
+
+
+def load_encoder(name: str, **kwargs: Any) -> tuple[PreTrainedModel, Collection[str]]:
+    """`AutoModel.from_pretrained` without code of the encoder, and the names of weights that its files do not have."""
+    with one_line(name), without_report():
+        check(name, kwargs)
+        encoder, info = AutoModel.from_pretrained(name, **SAFE | kwargs, output_loading_info=True)
+    return encoder, info["missing_keys"]
+
+
+def load_tokenizer(name: str, **kwargs: Any) -> PreTrainedTokenizerBase:
+    """`AutoTokenizer.from_pretrained`, without code of the tokenizer."""
+    kwargs.setdefault("trust_remote_code", False)
+    with one_line(name):
+        return AutoTokenizer.from_pretrained(name, **kwargs)
+
+
+def from_hub(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of these arguments that say where files are."""
+    return {key: value for key, value in kwargs.items() if key in HUB}
+
+
+def check(name: str, kwargs: Mapping[str, Any]) -> str | None:
+    """Raise if the files of a model lead to other weights or to code. Returns the model_type of config.json."""
+    hub = from_hub(kwargs)
+    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    if cached_file(name, "adapter_config.json", **missing, **hub) is not None:
+        raise ValueError(f"{name} has adapter_config.json, which can name another model: merge the adapter first")
+    path = cached_file(name, "config.json", **missing, **hub)
+    if path is None:
+        return None
+    where = f"{name}: config.json"
+    try:
+        fields = json.loads(Path(path).read_bytes())
+        weights = fields.get("transformers_weights") or "model.safetensors"
+        check_fields(fields, where, "attn_implementation" in kwargs)
+    except (AttributeError, RecursionError, ValueError) as error:
+        raise ValueError(str(error) if where in str(error) else f"{where} is not a JSON object: {error}") from None
+    if not str(weights).endswith(("safetensors", "safetensors.index.json")):
+        raise ValueError(f"{where} names weights that are no safetensors: {weights!r}")
+    return str(fields.get("model_type"))
+
+
+def check_fields(fields: Mapping[str, Any], where: str, attention_given: bool = False) -> None:
+    """Raise if a configuration, or one inside it, names an implementation that could be downloaded."""
+    for key, value in fields.items():
+        if isinstance(value, Mapping) and "implementation" not in key:
+            check_fields(value, where, attention_given)
+        elif "implementation" in key and value not in ATTENTION and not attention_given:
+            raise ValueError(f"{where} has {key} {value!r}: pass attn_implementation yourself if you trust it")
+
+
+@contextmanager
+def one_line(name: str) -> Iterator[None]:
+    """The error of transformers about code as one line."""
+    try:
+        yield
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(f"{name} needs Python code of its own, and no code of a model is run") from None
+
+
+@contextmanager
+def without_report() -> Iterator[None]:
+    """Without the table of transformers about weights that do not fit: the caller raises an error about them."""
+    logger = logging.getLogger("transformers.modeling_utils")
+
+    def other(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    logger.addFilter(other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(other)
+
+
+def check_weights(name: object, info: Mapping[str, Any], mismatched: bool = False) -> None:
+    """Raise unless the weights are those of the model. With `mismatched`, some may have other shapes."""
+    faults = {"lack": info["missing_keys"], "have unknown": info["unexpected_keys"]}
+    shapes = {key: f"{key} {list(got)} instead of {list(want)}" for key, got, want in info["mismatched_keys"]}
+    if mismatched:
+        faults["lack"] = faults["lack"] - shapes.keys()
+    else:
+        faults["have other shapes than config.json:"] = shapes.values()
+    for what, keys in faults.items():
+        if keys:
+            raise ValueError(f"{name}: the weights (model.safetensors) {what} {_listed(keys)}")
+
+
+def check_encoder(name: str, encoder: nn.Module, missing: Collection[str], used: nn.Module) -> None:
+    """Raise if weights are missing in the part of the encoder that is used. Without them it would be partly random."""
+    own = {id(x) for x in (*used.parameters(), *used.buffers())}
+    named = dict(encoder.named_parameters()) | dict(encoder.named_buffers())
+    lost = [key for key in missing if key in named and id(named[key]) in own]
+    if lost:
+        raise ValueError(f"{name}: the weights of the encoder (model.safetensors) lack {_listed(lost)}")
+
+
+def _listed(keys: Collection[str]) -> str:
+    first = ", ".join(key if key.isprintable() else repr(key) for key in sorted(keys)[:3])
+    return first + f" and {len(keys) - 3} more" * (len(keys) > 3)

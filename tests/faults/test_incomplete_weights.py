@@ -1,0 +1,102 @@
+"""Weights that are missing, unknown or of another shape are an error. They were drawn at random, with a warning."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("transformers")
+
+import tiny_encoder
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForTokenClassification, BertForMaskedLM
+
+from equipoise.integrations.transformers import CRFConfig, CRFForTokenClassification
+
+Weights = dict[str, Tensor]
+
+
+def without(part: str) -> Callable[[Weights], Weights]:
+    return lambda weights: {name: x for name, x in weights.items() if part not in name}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    made = CRFForTokenClassification.from_encoder(tiny_encoder.save(tmp_path / "encoder"), tiny_encoder.LABELS)
+    made.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change(folder: Path, weights: Callable[[Weights], Weights]) -> None:
+    path = folder / "model.safetensors"
+    save_file(weights(load_file(path)), path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (without("classifier"), "lack classifier.bias, classifier.weight"),
+        (without("scaling"), "lack crf.scaling.examples, crf.scaling.log_scales, crf.scaling.size and 2 more"),
+        (without("layer.1"), "lack backbone.encoder.layer.1."),
+        (lambda x: x | {"more\x1b": torch.ones(1)}, r"have unknown 'more\x1b'"),
+        (
+            lambda x: x | {"classifier.bias": torch.ones(3)},
+            "other shapes than config.json: classifier.bias [3]",
+        ),
+    ],
+)
+def test_weights_of_a_saved_model(saved: Path, weights: Callable[[Weights], Weights], message: str) -> None:
+    change(saved, weights)
+    for load in (CRFForTokenClassification.from_pretrained, AutoModelForTokenClassification.from_pretrained):
+        with pytest.raises(ValueError, match=r"model\.safetensors") as caught:
+            load(saved)
+        assert message in str(caught.value)
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_hidden_layers": 1}, "have unknown backbone.encoder.layer.1"),
+        ({"num_hidden_layers": 3}, "lack backbone.encoder.layer.2"),
+        ({"hidden_size": 8}, "have other shapes than config.json"),
+    ],
+)
+def test_fields_of_the_encoder_that_change_shapes(saved: Path, fields: dict[str, object], message: str) -> None:
+    path = saved / "config.json"
+    known = json.loads(path.read_text())
+    known["encoder_config"] |= fields
+    path.write_text(json.dumps(known))
+    with pytest.raises(ValueError, match="the weights") as caught:
+        CRFForTokenClassification.from_pretrained(saved)
+    assert message in str(caught.value)
+
+
+def test_other_shapes_can_be_asked_for(saved: Path) -> None:
+    change(saved, lambda x: x | {"classifier.bias": torch.ones(3)})
+    CRFForTokenClassification.from_pretrained(saved, ignore_mismatched_sizes=True)
+    change(saved, without("pairwise"))
+    with pytest.raises(ValueError, match=r"lack crf\.pairwise"):
+        CRFForTokenClassification.from_pretrained(saved, ignore_mismatched_sizes=True)
+
+
+def test_weights_of_an_encoder(saved: Path, tmp_path: Path) -> None:
+    encoder = tmp_path / "encoder"
+    change(encoder, without("pooler"))  # it is not used
+    CRFForTokenClassification.from_encoder(str(encoder), tiny_encoder.LABELS)
+    change(encoder, without("layer.1.output"))
+    with pytest.raises(ValueError, match=r"encoder \(model\.safetensors\) lack encoder\.layer\.1\.output"):
+        CRFForTokenClassification.from_encoder(str(encoder), tiny_encoder.LABELS)
+    with pytest.raises(ValueError, match="has the model_type 'bert', expected 'equipoise_crf'"):
+        CRFForTokenClassification.from_pretrained(encoder)
+    BertForMaskedLM(tiny_encoder.config()).save_pretrained(encoder)  # its head is not used
+    CRFForTokenClassification.from_encoder(str(encoder), tiny_encoder.LABELS)
+
+
+@pytest.mark.parametrize("labels", [{0: "O", 2: "B-X"}, {0: "O", 1: "O"}, {0: "O", 1: None}, {1: "O", 2: "B-X"}])
+def test_every_number_needs_a_label(labels: dict[int, str]) -> None:
+    with pytest.raises(ValueError, match="id2label"):
+        CRFConfig(encoder_config=tiny_encoder.config(), id2label=labels, scheme=None)
