@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.data.text import lines
+from equipoise.lab.data.text import Line, placed_lines
 from equipoise.lab.tagger.words import Text, from_lines, from_text, split_words
 
 
@@ -32,14 +32,15 @@ def test_no_character_is_lost() -> None:
 
 
 def test_empty_lines_are_empty_sentences_and_only_they() -> None:
-    rows = [(1, "So be it."), (2, ""), (3, "Don't")]
-    assert [x.words for x in from_lines(rows)] == [("So", "be", "it", "."), (), ("Do", "n't")]
-    assert [x.words for x in from_lines(rows, tokenized=True)] == [("So", "be", "it."), (), ("Don't",)]
+    rows = [Line(1, "So be it.", ""), Line(2, "", "\n"), Line(3, "Don't", "\n")]
+    assert [x.words for x in from_lines(rows, "a.txt")] == [("So", "be", "it", "."), (), ("Do", "n't")]
+    assert [x.words for x in from_lines(rows, "a.txt", tokenized=True)] == [("So", "be", "it."), (), ("Don't",)]
 
 
 def test_running_text_ends_sentences_at_stops_and_paragraphs() -> None:
-    rows = enumerate(["Dr. No left the", "U.S. market. Why? He", "said so", "", "A title", "", ""], 1)
-    sentences = [" ".join(sentence.words) for sentence in from_text(rows)]
+    parts = ["Dr. No left the", "U.S. market. Why? He", "said so", "", "A title", "", ""]
+    rows = [Line(number, part, "\n") for number, part in enumerate(parts, 1)]
+    sentences = [" ".join(sentence.words) for sentence in from_text(rows, "a.txt")]
     assert sentences == ["Dr. No left the U.S. market .", "Why ?", "He said so", "A title"]
 
 
@@ -49,7 +50,7 @@ def test_every_word_is_at_its_place_in_the_text(split: Callable[..., Iterator[Te
     path = tmp_path / "text.txt"
     path.write_bytes(raw.encode())
     text = path.read_text()  # the two characters of a Windows line break are one
-    found = list(split(lines(path)))
+    found = list(split(placed_lines(path), path))
     assert "".join(word for one in found for word in one.words) == "".join(text.split())
     for one in found:
         assert one.start is not None

@@ -1,13 +1,11 @@
 """What `equipoise tag` reads: tagged sentences to learn from, and texts to tag."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from ..data.errors import MalformedLineError
-from ..data.text import lines
+from ..data.text import lines, name_of, placed_lines
 from ..tagger import columns, words
 from ..tagger.columns import Sentence
 
@@ -30,17 +28,10 @@ def read_parts(
 
 def sentences(source: Path, kind: str, word_column: int, separator: str | None) -> Iterator[words.Text]:
     """The sentences of a text. A `source` of "-" is standard input."""
-    rows = _standard_input() if str(source) == "-" else lines(source)
+    name = name_of(source)
     if kind == "auto":
         kind = "columns" if source.name.removesuffix(".gz").endswith(COLUMN_SUFFIXES) else "lines"
     if kind == "columns":
-        return (words.from_words(x.words) for x in columns.read_words(rows, source, word_column, separator))
-    return words.from_text(rows) if kind == "text" else words.from_lines(rows, tokenized=kind == "words")
-
-
-def _standard_input() -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield number, line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as failure:
-            raise MalformedLineError("standard input", number, f"not UTF-8: {failure.reason}") from None
+        return (words.from_words(x.words) for x in columns.read_words(lines(source), name, word_column, separator))
+    rows = placed_lines(source)
+    return words.from_text(rows, name) if kind == "text" else words.from_lines(rows, name, tokenized=kind == "words")

@@ -3,20 +3,24 @@
 Reuters   NNP  B-ORG
 reported  VBD  O
 
-Columns are separated by tabs if the first word line has a tab, otherwise by any spaces; or by a given text. Lines that
-start with -DOCSTART- are skipped. So are comments: lines that start with # and do not have as many columns as the other
-lines.
+Columns are separated by tabs if the first word line has a tab, otherwise by spaces; or by a given text. Other signs of
+white space, such as no-break spaces, are parts of words. Lines that start with -DOCSTART- are skipped. So are comments:
+lines that start with # and do not have as many columns as the other lines.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..data.errors import DataError, MalformedLineError
-from ..data.text import lines
+from ..data.text import lines, name_of
 
 Lines = Iterable[tuple[int, str]]
+SPACES = " \t"
+LONGEST = 20_000
+"""The limit of the words of a sentence. Memory grows with the longest sentence, by about 60 kB per word in training."""
 
 
 class Sentence(NamedTuple):
@@ -26,9 +30,9 @@ class Sentence(NamedTuple):
 
 def read(path: Path, word_column: int = 1, tag_column: int = -1, separator: str | None = None) -> list[Sentence]:
     """The tagged sentences of a plain or gzipped file. Columns are counted from 1; -1 is the last one."""
-    found = list(parse(lines(path), path, word_column, tag_column, separator))
+    found = list(parse(lines(path), name_of(path), word_column, tag_column, separator))
     if not found:
-        raise DataError(f"{path} has no sentences: one word and its tag per line are expected")
+        raise DataError(f"{name_of(path)} has no sentences: one word and its tag per line are expected")
     return found
 
 
@@ -59,7 +63,7 @@ def parse(
     tags: list[str] = []
     for number, line in numbered:
         fields = _split(line, separator)
-        blank = not line.strip() or line.startswith("-DOCSTART-")
+        blank = not line.strip(SPACES) or line.startswith("-DOCSTART-")
         if blank and words:
             yield Sentence(tuple(words), tuple(tags))
             words, tags = [], []
@@ -69,6 +73,7 @@ def parse(
             reason = f"expected {width} columns as in other lines, got {len(fields)}: {_short(line)}"
             raise MalformedLineError(name, number, reason)
         words.append(_field(fields, word_column, "word", (name, number, line)))
+        check_length(words, name, number, "blank lines end sentences")
         if tag_column is not None:
             if width == 1:
                 reason = f"expected a word and a tag, got one column (see --separator): {_short(line)}"
@@ -78,8 +83,15 @@ def parse(
         yield Sentence(tuple(words), tuple(tags))
 
 
+def check_length(words: Sequence[str], name: Path | str, number: int, advice: str) -> None:
+    """An error if the sentence, which reaches to this line, is too long."""
+    if len(words) > LONGEST:
+        reason = f"the sentence has more than {LONGEST:,} words, which is the limit of a sentence: {advice}"
+        raise MalformedLineError(name, number, reason)
+
+
 def _is_word_line(line: str) -> bool:
-    return bool(line.strip()) and not line.startswith(("#", "-DOCSTART-"))
+    return bool(line.strip(SPACES)) and not line.startswith(("#", "-DOCSTART-"))
 
 
 def _usual_width(numbered: list[tuple[int, str]], separator: str | None) -> int:
@@ -89,7 +101,17 @@ def _usual_width(numbered: list[tuple[int, str]], separator: str | None) -> int:
 
 
 def _split(line: str, separator: str | None) -> list[str]:
-    return line.split() if separator is None else [field.strip() for field in line.split(separator)]
+    if separator is None:
+        return split_at_spaces(line)
+    return [field.strip(SPACES) for field in line.split(separator)]
+
+
+def split_at_spaces(line: str) -> list[str]:
+    """
+    >>> split_at_spaces("10\\u00a0000 \\tO ")
+    ['10\\xa0000', 'O']
+    """
+    return re.findall(rf"[^{SPACES}]+", line)
 
 
 def _field(fields: list[str], column: int, option: str, place: tuple[Path | str, int, str]) -> str:

@@ -7,17 +7,23 @@ n't, 's, 're, 've, 'll, 'd and 'm are split off, as in most corpora.
 
 A sentence ends after . ! or ? (and closing quotes or brackets) if a space and then a capital, a digit or a quote
 follow, unless the word before . is a single letter or one of Mr, Mrs, Ms, Dr, Prof, St. Blank lines also end sentences.
+A byte order mark is a space.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from ..data.text import MARK, Line
+from .columns import check_length, split_at_spaces
+
+LONGEST_ABBREVIATION = len(" Prof.")
 JOINERS = "-.,'’&/@_:"  # noqa: RUF001
 ENDING = re.compile(r"(.+?)(n['’]t|['’](?:s|re|ve|ll|d|m))", re.IGNORECASE)  # noqa: RUF001
 SHORTENED = re.compile(r"\b(?:(?:[^\W\d_]\.){2,}|(?:Mr|Mrs|Ms|Dr|Prof|St)\.)")
-SENTENCE_END = re.compile(r"""([.!?]+["'”’)\]]*)\s+(?=["'“‘(\[]*[^\W_a-z])""")  # noqa: RUF001
+SENTENCE_END = re.compile(r"""((?<![.!?])[.!?]++["'”’)\]]*+)\s++(?=["'“‘(\[]*[^\W_a-z])""")  # noqa: RUF001
 ABBREVIATION = re.compile(r"(?:^|[\s(\"'“‘.])(?:\w|Mr|Mrs|Ms|Dr|Prof|St)\.$")  # noqa: RUF001
 
 
@@ -37,7 +43,7 @@ def split_words(text: str) -> tuple[str, ...]:
 
 def _class(c: str) -> str:
     """w in words, s between words, h for @ and #, j for signs that may join two parts of a word, p for the rest."""
-    if c.isspace():
+    if c.isspace() or c == MARK:
         return "s"
     if c in "@#":
         return "h"
@@ -59,7 +65,7 @@ def split_sentences(text: str) -> list[str]:
     """
     sentences, start = [], 0
     for match in SENTENCE_END.finditer(text):
-        if not ABBREVIATION.search(text[start : match.end(1)]):
+        if not ABBREVIATION.search(text[max(start, match.end(1) - LONGEST_ABBREVIATION) : match.end(1)]):
             sentences.append(text[start : match.end(1)])
             start = match.end()
     return [sentence for sentence in [*sentences, text[start:]] if sentence.strip()]
@@ -94,22 +100,27 @@ def from_words(words: Sequence[str]) -> Text:
     return Text(tuple(words), " ".join(words))
 
 
-def from_lines(rows: Iterable[tuple[int, str]], *, tokenized: bool = False) -> Iterator[Text]:
-    """One sentence per line; if `tokenized`, words are separated by spaces. A line break counts as one character."""
+def from_lines(rows: Iterable[Line], name: Path | str, *, tokenized: bool = False) -> Iterator[Text]:
+    """One sentence per line; if `tokenized`, words are separated by spaces. `name` is that of the text, for errors."""
     start = 0
-    for _, line in rows:
-        yield Text(tuple(line.split()) if tokenized else split_words(line), line, start)
-        start += len(line) + 1
+    for number, line, before in rows:
+        words = tuple(split_at_spaces(line)) if tokenized else split_words(line)
+        check_length(words, name, number, "--input text splits running text into sentences")
+        start += len(before)
+        yield Text(words, line, start)
+        start += len(line)
 
 
-def from_text(rows: Iterable[tuple[int, str]]) -> Iterator[Text]:
+def from_text(rows: Iterable[Line], name: Path | str) -> Iterator[Text]:
     """The sentences of running text, in which line breaks are spaces and blank lines end paragraphs."""
-    paragraph, start, end = "", 0, 0
-    for _, line in [*rows, (0, "")]:
+    paragraph, start, end, last = "", 0, 0, 1
+    for number, line, before in [*rows, Line(0, "", "")]:
         if line.strip():
-            paragraph += line + "\n"
+            paragraph, last = paragraph + before + line, number
         else:
             for place, sentence in _found(split_sentences(paragraph), paragraph):
-                yield Text(split_words(sentence), sentence.rstrip(), start + place)
-            paragraph, start = "", end + len(line) + 1
-        end += len(line) + 1
+                words = split_words(sentence)
+                check_length(words, name, last, "stops and blank lines end sentences")
+                yield Text(words, sentence.rstrip(), start + place)
+            paragraph, start = "", end + len(before) + len(line)
+        end += len(before) + len(line)
