@@ -11,8 +11,9 @@ from equipoise.lab.judge.claims import CLAIMS
 from equipoise.lab.judge.comparisons import Check
 from equipoise.lab.judge.effects import NO, NOT_TESTED, UNDECIDED, YES
 from equipoise.lab.judge.evidence import Evidence
+from equipoise.lab.judge.family import judge_page
 from equipoise.lab.judge.statistics import Results
-from equipoise.lab.judge.verdicts import IN_PART, Claim, judge, judge_all
+from equipoise.lab.judge.verdicts import IN_PART, Claim, judge
 from equipoise.lab.recipe import Recipe
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -88,9 +89,9 @@ def test_every_claim_has_a_case_in_which_it_fails() -> None:
 
 
 @pytest.mark.parametrize(("learned", "size", "outcome"), [
-    (96.4, 0.0, YES), (96.25, 0.0, NO), (96.0, 0.0, NO), (96.0, 2.0, YES), (98.0, 0.0, YES),
+    (96.4, 0.0, YES), (96.25, 0.0, NO), (96.0, 0.0, NO), (96.0, 2.0, UNDECIDED), (98.0, 0.0, YES),
 ])  # fmt: skip
-def test_learned_may_be_below_joint_by_a_fifth_of_a_point_or_by_noise(
+def test_learned_may_be_below_joint_by_a_fifth_of_a_point_and_noise_leaves_it_open(
     learned: float, size: float, outcome: str
 ) -> None:
     """Joint has 96.5; learned differs from seed to seed by up to `size` points."""
@@ -100,7 +101,7 @@ def test_learned_may_be_below_joint_by_a_fifth_of_a_point_or_by_noise(
 
 
 def test_without_records_nothing_is_tested() -> None:
-    verdicts = judge_all(CLAIMS, Evidence(Results([]), "ocr"))
+    verdicts = judge_page([Evidence(Results([]), "ocr")])["ocr"]
     assert len(verdicts) == sum(claim.tasks is None or "ocr" in claim.tasks for claim in CLAIMS)
     assert {verdict.status for verdict in verdicts} == {NOT_TESTED}
     assert {verdict.effect for verdict in verdicts} == {None}

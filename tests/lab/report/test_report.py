@@ -14,8 +14,8 @@ from lab.report.checker import check
 from equipoise.lab.files import WritingError
 from equipoise.lab.judge.claims import CLAIMS
 from equipoise.lab.judge.evidence import Evidence
+from equipoise.lab.judge.family import judge_page
 from equipoise.lab.judge.statistics import Results, signed, summarize
-from equipoise.lab.judge.verdicts import judge_all
 from equipoise.lab.plan import figures, finetuning, grids, tables
 from equipoise.lab.report import figures as drawing
 from equipoise.lab.report.blocks import Command, Fold, Grid, Heading, Items, Picture, Text, to_markdown
@@ -82,7 +82,7 @@ def test_the_summary_explains_only_schemes_with_records(made: list[Record], summ
 
 
 def test_every_claim_has_a_line_with_its_verdict_and_effect(made: list[Record], summary: str) -> None:
-    judged = {one.claim.name: one for one in judge_all(CLAIMS, Evidence(Results(made), "ocr", {}, folds=FOLDS))}
+    judged = {one.claim.name: one for one in judge_page([Evidence(Results(made), "ocr", {}, folds=FOLDS)])["ocr"]}
     shown = summary.split("## Claims")[1].split("\n## ")[0]
     for claim in CLAIMS:
         line = next(line for line in shown.splitlines() if line.startswith(f"| {claim.text} | {claim.where} |"))
@@ -101,7 +101,7 @@ def test_every_claim_has_a_line_with_its_verdict_and_effect(made: list[Record], 
 
 def test_every_comparison_is_on_the_page_of_the_task(made: list[Record], text: str) -> None:
     claims = text.split("## Claims")[1].split("\n## ")[0]
-    for verdict in judge_all(CLAIMS, Evidence(Results(made), "ocr", {}, folds=FOLDS)):
+    for verdict in judge_page([Evidence(Results(made), "ocr", {}, folds=FOLDS)])["ocr"]:
         for one in verdict.checks:
             assert f"| {one.name} | {one.outcome} |" in claims
             assert one.numbers in claims

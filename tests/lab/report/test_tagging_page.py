@@ -9,10 +9,9 @@ import pytest
 from lab.judge.synthetic import as_the_paper, everything, records
 from lab.report.checker import check
 
-from equipoise.lab.judge.claims import about
 from equipoise.lab.judge.evidence import Evidence
+from equipoise.lab.judge.family import judge_page
 from equipoise.lab.judge.statistics import Results, summarize
-from equipoise.lab.judge.verdicts import judge_all
 from equipoise.lab.plan import finetuning, tables
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.report.blocks import to_markdown
@@ -97,8 +96,9 @@ def test_every_cell_is_shown_with_its_mean_and_deviation(name: str, made: list[R
 
 def test_every_comparison_is_on_the_page(made: list[Record], text: str) -> None:
     claims = text.split("\n## Claims")[1].split("\n## ")[0]
+    judged = judge_page([Evidence(Results(made), task, {}) for task in TASKS])
     for task in TASKS:
-        for verdict in judge_all(about(task), Evidence(Results(made), task, {})):
+        for verdict in judged[task]:
             for one in verdict.checks:
                 assert f"| {one.name} | {one.outcome} | {one.effect} |" in claims
                 assert one.numbers in claims
@@ -132,7 +132,7 @@ def test_the_summary_has_a_short_table_and_the_claims(made: list[Record], summar
     assert headings == [failed, first, "Training schemes", "Claims about fine-tuning", "How it was run"]
     items = re.findall(r"^- (.*)", summary.split(f"## {failed}")[1].split("\n## ")[0], re.M)
     assert len(items) == 1
-    assert re.match(r"WNUT-17: At every learning rate, learned scaling .*noise. 1e-5: \*\*no\*\*, -1", items[0])
+    assert re.match(r"WNUT-17: At every learning rate, learned scaling .*the margin. 1e-5: \*\*no\*\*, -1", items[0])
     table = summary.split("## Training schemes")[0]
     for task in TASKS:
         cells = finetuning.rates(task).cells

@@ -1,27 +1,29 @@
 """Checks: two cells compared, with the effect, the margin and the outcome.
 
-d is the difference first - second with its 95 % interval, and m the margin (`margins`).
+d is the difference first - second with its interval, and m the margin (`margins`).
 
 better           yes: d above 0                 no: d below 0 or inside ±m
 as good          yes: d above -m                no: d below -m
 behind           yes: d below -m                no: d above -m
 alike            yes: d inside ±m               no: d outside ±m
 slightly worse   yes: d in [-0.5, m]            no: d outside; the bound is -m where m > 0.5
-not below        yes: d not below -m            no: d below -m; here m is a given number
+not below        yes: d above -m                no: d below -m; here m is a given number
 by at least m    yes: d above m                 no: d below m
 
 Everything else is undecided. Two rules guard against diverged runs, which hardly move d: a scheme is not better if its
-mean is lower, and not as good if it has more diverged runs.
+mean is lower, and not as good if it has more diverged runs. Two cells with nothing but zeros are not tested.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..recipe import Recipe
 from .effects import NO, NOT_TESTED, YES, Effect, Sample, estimate
 from .evidence import Evidence
 from .margins import margin
+from .pairing import LEVEL
 from .statistics import Comparison, by_run, compare
 
 SLIGHTLY = 0.5
@@ -42,6 +44,29 @@ class Check:
     sample: Sample | None = None
     """The runs behind the effect, to pool it with other checks."""
     gap: "Gap | None" = None
+    level: float = LEVEL
+    """The interval of the effect has the probability 1 - level."""
+    at: "Callable[[float], Check] | None" = field(default=None, repr=False, compare=False)
+    """The same check with the interval of another level; None if the outcome does not come from an interval."""
+
+
+def decide(
+    name: str, numbers: str, measure: Callable[[float], Effect], rule: Callable[[Effect], str], **more: Any
+) -> Check:
+    """A check whose outcome follows from the interval of an effect, at any level.
+
+    `measure` gives the effect with its interval at a level, `rule` the outcome; `more` are fields of the check.
+
+    >>> check = decide("one", "", lambda level: Effect(1.0, 1.0 - 0.1 / level, 1.0 + 0.1 / level), lambda d: d.beats(0))
+    >>> check.outcome, check.at(0.2).outcome
+    ('undecided', 'yes')
+    """
+
+    def at(level: float) -> Check:
+        effect = measure(level)
+        return Check(name, rule(effect), numbers, effect, level=level, at=at, **more)
+
+    return at(LEVEL)
 
 
 @dataclass(frozen=True)
@@ -86,7 +111,7 @@ def alike(evidence: Evidence, name: str, first: Side, second: Side, m: float | N
 
 
 def not_below(evidence: Evidence, name: str, first: Side, second: Side, m: float = 0.0) -> Check:
-    return _check(evidence, name, first, second, lambda effect, m, _: NO if effect.high < -m else YES, m=m)
+    return _check(evidence, name, first, second, lambda effect, m, _: effect.within(-m), m=m)
 
 
 def by_at_least(evidence: Evidence, name: str, first: Side, second: Side, m: float) -> Check:
@@ -126,21 +151,26 @@ def _check(
     found = compare(first[1], second[1], evidence.results, metric)
     if found is None:
         return Check(name)
-    in_epochs = metric == "epochs"
-    effect = Effect(found.difference, found.over_runs.low, found.over_runs.high, "epochs" if in_epochs else "points")
-    if m is None:
-        m = 0.0 if in_epochs else margin(first[1][0], second[1][0])
-    unit = {"test": "", "train": " on training examples", "epochs": " epochs"}[metric]
+    if found.first == found.second == 0.0:
+        return Check(name, numbers="0.00 in every run of both")
+    unit = "epochs" if metric == "epochs" else "points"
+    size = m if m is not None else 0.0 if unit == "epochs" else margin(first[1][0], second[1][0])
+    label = {"test": "", "train": " on training examples", "epochs": " epochs"}[metric]
     sides = zip((first[0], second[0]), (found.first, found.second), found.diverged, strict=True)
-    shown = ", ".join(f"{side} {mean:.2f}{unit}{_diverged(count)}" for side, mean, count in sides)
-    return Check(
+    shown = ", ".join(f"{side} {mean:.2f}{label}{_diverged(count)}" for side, mean, count in sides)
+
+    def measure(level: float) -> Effect:
+        pairs = found.pairs(level)
+        return Effect(pairs.typical, pairs.low, pairs.high, unit)
+
+    return decide(
         name,
-        rule(effect, m, found),
         f"{shown}; {found.p_values}",
-        effect,
-        None if in_epochs else m,
-        Sample(found.differences, unit=effect.unit),
-        gap,
+        measure,
+        lambda effect: rule(effect, size, found),
+        margin=None if unit == "epochs" else size,
+        sample=Sample(found.differences, unit=unit),
+        gap=gap,
     )
 
 

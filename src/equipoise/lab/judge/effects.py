@@ -1,8 +1,8 @@
-"""The size of an effect with its 95 % interval, and the rules that decide a claim from it.
+"""The size of an effect with its interval, and the rules that decide a claim from it.
 
-difference   the typical paired difference, with an exact interval (`pairing`)
-ratio        sum a / sum b over pairs, with the percentile interval of a paired bootstrap; its seed is fixed
-proportion   k / n, with Wilson's interval
+difference   the typical paired difference with its interval (`pairing`)
+ratio        sum a / sum b over pairs, with the percentile interval (95 %) of a paired bootstrap; its seed is fixed
+proportion   k / n, with Wilson's interval (95 %)
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .pairing import pair
+from .pairing import LEVEL, pair
 from .statistics import ENOUGH, signed
 
 YES, NO, UNDECIDED, NOT_TESTED = "yes", "no", "undecided", "not tested"
@@ -81,12 +81,14 @@ class Sample:
     unit: str = "points"
 
 
-def estimate(samples: Sequence[Sample]) -> Effect | None:
+def estimate(samples: Sequence[Sample], level: float = LEVEL) -> Effect | None:
     """The effect of one sample, or of the mean of several over the runs that all have; None with fewer than six runs.
+
+    The interval has the probability 1 - level; that of a ratio always 95 %.
 
     >>> runs = {(seed, 0): 0.1 * seed for seed in range(8)}
     >>> print(estimate([Sample(runs), Sample({key: value + 1 for key, value in runs.items()})]))
-    +0.85 [+0.60, +1.10]
+    +0.85 [+0.65, +1.05]
     """
     if not samples:
         return None
@@ -96,7 +98,7 @@ def estimate(samples: Sequence[Sample]) -> Effect | None:
     unit = samples[0].unit
     values = np.mean([[sample.values[key] for key in keys] for sample in samples], axis=0)  # (n,)
     if samples[0].over is None:
-        pairs = pair(values)
+        pairs = pair(values, level)
         return Effect(pairs.typical, pairs.low, pairs.high, unit)
     over = np.mean([[sample.over[key] for key in keys] for sample in samples if sample.over], axis=0)
     return Effect(float(values.sum() / over.sum()), *_bootstrap(values, over), unit)

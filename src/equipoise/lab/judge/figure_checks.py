@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from ..plan import figures
-from .comparisons import Check, as_good, better
-from .effects import NO, YES, Effect, Sample, estimate, proportion
+from .comparisons import Check, as_good, better, decide
+from .effects import NO, YES, Effect, proportion
 from .evidence import Evidence
+from .pairing import by_mean, pair
 from .ratio_curves import ratios
 from .statistics import ENOUGH, by_run
 from .sweeps import fraction, levels, sweep, tolerated
@@ -66,14 +67,21 @@ def extremes(evidence: Evidence) -> list[Check]:
                 checks.append(Check(name, YES, f"failed runs at {there}"))
                 continue
             at_best, here = (by_run(curve.recipes[x], evidence.results) for x in (best, alpha))
-            drops = {key: at_best[key] - here[key] for key in at_best if key in here}
-            effect = estimate([Sample(drops, dict.fromkeys(drops, 1.0))])
-            if effect is None:
-                checks.append(Check(name))
-                continue
-            loss = Effect(-effect.value, -effect.high, -effect.low)
-            checks.append(Check(name, effect.within(FAILS), f"{means[alpha]:.2f} at {there}", loss))
+            losses = np.array([here[key] - at_best[key] for key in at_best if key in here])
+            checks.append(_loss(name, losses, f"{means[alpha]:.2f} at {there}"))
     return checks
+
+
+def _loss(name: str, losses: np.ndarray, numbers: str) -> Check:
+    """Whether the mean of the losses (n,), in points and negative, is below -FAILS."""
+    if len(losses) < ENOUGH:
+        return Check(name)
+
+    def measure(level: float) -> Effect:
+        pairs = by_mean(losses, level)
+        return Effect(pairs.mean, pairs.low, pairs.high)
+
+    return decide(name, numbers, measure, lambda effect: effect.within(-math.inf, -FAILS))
 
 
 def _change(name: str, before: np.ndarray, after: np.ndarray, expected: str) -> Check:
@@ -81,12 +89,15 @@ def _change(name: str, before: np.ndarray, after: np.ndarray, expected: str) -> 
     if len(before) < ENOUGH:
         return Check(name)
     start, end = (float(np.exp(np.log(values).mean())) for values in (before, after))  # geometric means
-    logs = estimate([Sample({(0, i): float(x) for i, x in enumerate(np.log(after / before))})])
-    assert logs is not None
-    effect = Effect(math.expm1(logs.value), math.expm1(logs.low), math.expm1(logs.high), "change")
+    logs = np.log(after / before)
+
+    def measure(level: float) -> Effect:
+        pairs = pair(logs, level)
+        return Effect(math.expm1(pairs.typical), math.expm1(pairs.low), math.expm1(pairs.high), "change")
+
     ranges = {"grows": (STEADY, math.inf), "falls": (-math.inf, -STEADY), "is stable": (-STEADY, STEADY)}
     numbers = f"the ratio changes from {start:.2f} to {end:.2f} ({len(before)} runs)"
-    return Check(name, effect.within(*ranges[expected]), numbers, effect)
+    return decide(name, numbers, measure, lambda effect: effect.within(*ranges[expected]))
 
 
 def joint_ratios(evidence: Evidence) -> list[Check]:

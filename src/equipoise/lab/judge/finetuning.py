@@ -1,6 +1,6 @@
 """The claims about fine-tuning, each with its checks. Runs are compared in pairs with the same seed.
 
-    not below by more than noise:    the 95 % interval of learned - best does not end below 0
+    not below by more than the margin:    the interval of learned - best is above -m (`margins.noninferiority`)
 
 The best of several schemes is chosen by its mean F1 on the test examples, separately for each learning rate. This
 favours it over learned scaling, and nothing corrects for that.
@@ -12,6 +12,7 @@ from ..plan import finetuning
 from ..plan.finetuning import FROM_SCRATCH, JOINT, LABELS, RATES, SCRATCH_RATES, SHARES, USUAL_RATE
 from .comparisons import Check, Side, alike, better, by_at_least, not_below
 from .evidence import Evidence
+from .margins import noninferiority
 from .statistics import summarize
 from .verdicts import Claim
 
@@ -36,7 +37,8 @@ def not_below_best(evidence: Evidence, table: str, row: Row, others: Sequence[st
         return Check(row[1])
     means = [-1.0 if summary.mean is None else summary.mean for summary in found]
     best = sides[means.index(max(means))]
-    return not_below(evidence, row[1], side(evidence, table, row, "learned"), best)
+    learned = side(evidence, table, row, "learned")
+    return not_below(evidence, row[1], learned, best, noninferiority(learned[1][0]))
 
 
 def at_every_rate(evidence: Evidence) -> list[Check]:
@@ -87,7 +89,7 @@ CLAIMS = (
     Claim(
         "finetuning-rates",
         "At every learning rate, learned scaling is not below the best of joint, joint x10, joint x100 and "
-        "joint x1000 by more than noise.",
+        "joint x1000 by more than the margin.",
         "ours",
         at_every_rate,
         pooled=False,
@@ -116,7 +118,7 @@ CLAIMS = (
     Claim(
         "finetuning-little",
         "With 10 % and 1 % of the training sentences, learned scaling is not below the best of joint, joint x10, "
-        "joint x100 and joint x1000 by more than noise.",
+        "joint x100 and joint x1000 by more than the margin.",
         "ours",
         little_not_below,
         pooled=False,
@@ -131,7 +133,7 @@ CLAIMS = (
     Claim(
         "finetuning-scratch",
         "With a BiLSTM from scratch, learned scaling is not below the best of softmax, joint and joint x100 by more "
-        "than noise, at every learning rate.",
+        "than the margin, at every learning rate.",
         "ours",
         from_scratch,
         pooled=False,

@@ -1,19 +1,34 @@
-"""Paired differences d_1 … d_n: typical difference, 95 % interval and p-value, from Wilcoxon's signed ranks.
+"""Paired differences d_1 … d_n: typical difference, interval and p-value.
+
+From 16 pairs on, by Wilcoxon's signed ranks:
 
 p-value             the share of the 2^n sign patterns whose signed-rank sum is at least as far from 0 as observed
 typical difference  the median of the averages (d_i + d_j) / 2, i <= j (Hodges and Lehmann)
 interval            from the k-th smallest to the k-th largest of these averages; k follows from the ranks
 
 All are exact for any n. They depend on ranks, so one diverged run in a hundred, which moves a mean by a point, hardly
-moves them. The interval excludes 0 exactly where p <= 0.05.
+moves them. With fewer pairs the ranks have too few patterns for the small levels of a corrected test: the p-value of
+eight pairs is at least 1/128, however large their difference is. Student's t is used there:
+
+p-value             P(|t| > |mean| sqrt(n) / s), n - 1 degrees of freedom
+typical difference  the mean
+interval            mean ± t s / sqrt(n)
+
+The interval at a level excludes 0 exactly where p is at most this level.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-LEVEL = 0.95
+from . import student
+
+LEVEL = 0.05
+"""The probability that an interval misses the true value, unless another level is given."""
+RANKED = 16
+"""The number of pairs from which on ranks are used."""
 
 
 @dataclass(frozen=True)
@@ -22,32 +37,64 @@ class Pairs:
     typical: float
     low: float
     high: float
-    """The 95 % interval of the typical difference; infinite with fewer than six pairs."""
+    """The interval of the typical difference; infinite if there are too few pairs for it."""
     p: float
     """Two-sided."""
     count: int
 
 
-def pair(differences: np.ndarray) -> Pairs:
-    """The statistics of the differences (n,).
+def pair(differences: np.ndarray, level: float = LEVEL) -> Pairs:
+    """The statistics of the differences (n,), with the interval that has the probability 1 - level.
 
-    >>> pair(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 60.0]))
+    >>> found = pair(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+    >>> round(found.low, 3), round(found.high, 3), round(found.p, 4)  # 3.5 ± 2.571 * 1.871 / sqrt(6)
+    (1.537, 5.463, 0.0059)
+    """
+    return (signed_ranks if len(differences) >= RANKED else by_mean)(differences, level)
+
+
+def signed_ranks(differences: np.ndarray, level: float = LEVEL) -> Pairs:
+    """The same by Wilcoxon's signed ranks, for any n.
+
+    >>> signed_ranks(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 60.0]))
     Pairs(mean=12.5, typical=3.5, low=1.0, high=60.0, p=0.03125, count=6)
     """
-    d = np.asarray(differences, dtype=np.float64)
-    if d.ndim != 1 or not len(d) or not np.isfinite(d).all():
-        raise ValueError(f"differences must be a non-empty vector of finite numbers, got shape {d.shape}")
+    d = _checked(differences)
     averages = np.sort(((d[:, None] + d) / 2)[np.triu_indices(len(d))])
-    cut = _cut(len(d))
+    cut = _cut(len(d), level)
     low, high = (averages[cut - 1], averages[-cut]) if cut else (-np.inf, np.inf)
     return Pairs(float(d.mean()), float(np.median(averages)), float(low), float(high), _p(d), len(d))
 
 
+def by_mean(differences: np.ndarray, level: float = LEVEL) -> Pairs:
+    """The same by Student's t, for any n."""
+    d = _checked(differences)
+    mean = float(d.mean())
+    if len(d) < 2:
+        return Pairs(mean, mean, -math.inf, math.inf, 1.0, len(d))
+    error = float(d.std(ddof=1)) / math.sqrt(len(d))
+    p = student.two_sided(mean / error, len(d) - 1) if error else float(mean == 0.0)
+    half = student.quantile(level, len(d) - 1) * error
+    return Pairs(mean, mean, mean - half, mean + half, p, len(d))
+
+
+def _checked(differences: np.ndarray) -> np.ndarray:
+    d = np.asarray(differences, dtype=np.float64)
+    if d.ndim != 1 or not len(d) or not np.isfinite(d).all():
+        raise ValueError(f"differences must be a non-empty vector of finite numbers, got shape {d.shape}")
+    return d
+
+
+@lru_cache(maxsize=4096)
+def _cut(n: int, level: float) -> int:
+    """The k of the interval: the number of sums w with P(sum of positive ranks <= w) <= level / 2."""
+    return int(np.searchsorted(_at_most(n), level / 2 * (1 + 1e-9), side="right"))
+
+
 @lru_cache
-def _cut(n: int) -> int:
-    """The k of the interval: the number of sums w with P(sum of positive ranks <= w) <= 2.5 %."""
-    at_most = np.cumsum(_distribution(np.arange(1, n + 1)))  # P(sum of positive ranks <= w), w = 0, 1, …
-    return int(np.searchsorted(at_most, (1 - LEVEL) / 2 * (1 + 1e-9), side="right"))
+def _at_most(n: int) -> np.ndarray:
+    """P(sum of positive ranks <= w), w = 0, 1, …"""
+    return np.cumsum(_distribution(np.arange(1, n + 1)))
 
 
 def _p(d: np.ndarray) -> float:

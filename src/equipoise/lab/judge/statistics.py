@@ -15,12 +15,12 @@ import numpy as np
 from ..plan.paper import Printed
 from ..recipe import Recipe
 from ..run.store import Record
-from .pairing import Pairs, pair
+from .pairing import LEVEL, Pairs, pair
 
 POINTS = ("test", "valid", "train")
 """Metrics that are stored as fractions and shown in percent."""
 ENOUGH = 6
-"""With fewer pairs than this, no difference is significant at the 5 % level."""
+"""Cells with fewer pairs of runs than this are not compared."""
 TOLERANCE = 0.3
 """A cell that differs from the paper's by more points is marked."""
 
@@ -135,11 +135,19 @@ class Comparison:
     diverged: tuple[int, int]
     differences: Mapping[tuple[int, int], float]
     """By (seed, fold)."""
-    over_runs: Pairs
-    """Pairs of runs with the same seed and fold. Verdicts use these: a diverged run is one pair of many, whereas it
-    dominates its seed's mean."""
     over_seeds: Pairs | None
     """Pairs of seeds' means; None with fewer than six."""
+
+    def pairs(self, level: float = LEVEL) -> Pairs:
+        """Pairs of runs with the same seed and fold, with the interval of this level.
+
+        Verdicts use these: a diverged run is one pair of many, whereas it dominates its seed's mean.
+        """
+        return pair(np.array(list(self.differences.values())), level)
+
+    @property
+    def over_runs(self) -> Pairs:
+        return self.pairs()
 
     @property
     def difference(self) -> float:
@@ -170,7 +178,7 @@ def compare(
     seeds = [by_seed(cell, results, metric) for cell in (first, second)]
     by_seeds = np.array([seeds[0][seed] - seeds[1][seed] for seed in seeds[0] if seed in seeds[1]])
     over_seeds = pair(by_seeds) if len(by_seeds) >= ENOUGH else None
-    return Comparison(means[0], means[1], diverged, differences, pair(np.array(list(differences.values()))), over_seeds)
+    return Comparison(means[0], means[1], diverged, differences, over_seeds)
 
 
 @dataclass(frozen=True)

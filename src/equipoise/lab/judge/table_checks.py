@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ..plan import paper, tables
 from ..tasks import named
-from .comparisons import Check, Gap, Side, alike, as_good, behind, better, gap, not_below, slightly_worse
-from .effects import NOT_TESTED, Sample, estimate
+from .comparisons import Check, Gap, Side, alike, as_good, behind, better, decide, gap, not_below, slightly_worse
+from .effects import NOT_TESTED, Effect, Sample, estimate
 from .evidence import Evidence
 from .statistics import by_run, summarize
 
@@ -82,7 +82,7 @@ def temperature(evidence: Evidence) -> list[Check]:
         closing = _gap(evidence, objective, scaled)
         check = behind(evidence, name, scaled, _side(evidence, objective, "stage"), closing)
         repairable = closing is None or closing.exists
-        checks.append(check if repairable else replace(check, outcome=NOT_TESTED))
+        checks.append(check if repairable else replace(check, outcome=NOT_TESTED, at=None))
     return checks
 
 
@@ -113,13 +113,18 @@ def half_the_time(evidence: Evidence, objective: str, scheme: str, name: str) ->
     """In epochs, because seconds also depend on the other load of the device."""
     cells = [evidence.runs(objective, one) for one in (scheme, "stage")]
     here, stage = (by_run(cell, evidence.results, "epochs") for cell in cells)
-    keys = [key for key in here if key in stage]
-    sample = Sample({key: here[key] for key in keys}, {key: stage[key] for key in keys}, "share")
-    effect = estimate([sample])
-    if effect is None:
+    sample = Sample({key: here[key] / stage[key] for key in here if key in stage}, unit="share")
+    if estimate([sample]) is None:
         return Check(name)
     mine, theirs = (summarize(cell, evidence.results).epochs for cell in cells)
-    return Check(name, effect.within(0.0, HALF), f"{mine:.0f} epochs, stage {theirs:.0f}", effect, sample=sample)
+
+    def measure(level: float) -> Effect:
+        effect = estimate([sample], level)
+        assert effect is not None
+        return effect
+
+    numbers = f"{mine:.0f} epochs, stage {theirs:.0f}"
+    return decide(name, numbers, measure, lambda effect: effect.within(0.0, HALF), sample=sample)
 
 
 def _side(evidence: Evidence, objective: str, scheme: str, **more: str) -> Side:

@@ -5,9 +5,11 @@ in part      some checks are yes
 no           no check is yes, and at least one is no
 undecided    no check is yes or no
 not tested   there are no records
+
+Each comparison of one claim has an interval of 95 %. `family.judge_page` corrects for all comparisons of a page.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .comparisons import Check
@@ -83,8 +85,3 @@ def status(outcomes: list[str]) -> str:
     if YES in outcomes:
         return YES if set(outcomes) == {YES} else IN_PART
     return next((one for one in (NO, UNDECIDED) if one in outcomes), NOT_TESTED)
-
-
-def judge_all(claims: Iterable[Claim], evidence: Evidence) -> list[Verdict]:
-    """The verdicts on all claims about the task, in the order of the claims."""
-    return [judge(claim, evidence) for claim in claims if claim.tasks is None or evidence.task in claim.tasks]

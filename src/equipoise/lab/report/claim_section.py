@@ -56,8 +56,9 @@ def _comparisons(verdict: Verdict) -> Grid:
         if check.gap is not None:
             closed = str(check.gap.closed) if check.gap.closed is not None else "no gap"
         margin = "" if check.margin is None else f"{check.margin:.2f}"
-        rows.append((check.name, check.outcome, str(check.effect or ""), margin, closed, check.numbers))
-    header = ("comparison", "verdict", "effect [95 %]", "margin", "gap closed [95 %]", "measured")
+        level = f"{100 * (1 - check.level):.4g} %" if check.at is not None else ""
+        rows.append((check.name, check.outcome, str(check.effect or ""), level, margin, closed, check.numbers))
+    header = ("comparison", "verdict", "effect [interval]", "of", "margin", "gap closed [95 %]", "measured")
     used = [place for place in range(len(header)) if any(row[place] for row in rows)]
     return Grid(
         tuple(header[place] for place in used), tuple(tuple(row[place] for place in used) for row in rows), len(used)

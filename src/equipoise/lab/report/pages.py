@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_whole
-from ..judge.claims import about
 from ..judge.evidence import Evidence
+from ..judge.family import judge_page
 from ..judge.statistics import Results
-from ..judge.verdicts import judge_all
 from ..plan import grids, tables
 from ..run.store import Record
 from ..tasks import TASKS, named
@@ -54,13 +53,13 @@ def documents(records: Iterable[Record], options: Options | None = None) -> dict
     results = Results(records)
     run = {kept.recipe.task for kept in results.records}
     every = [Evidence(results, task, options.known, options.seeds, options.folds) for task in TASKS if task in run]
-    verdicts = {evidence.task: judge_all(about(evidence.task), evidence) for evidence in every}
+    paper = [evidence for evidence in every if named(evidence.task).settings.tuned]
+    finetuned = [evidence for evidence in every if evidence not in paper]
+    verdicts = judge_page(finetuned)
+    for evidence in paper:
+        verdicts |= judge_page([evidence])
     pages = {"summary": summary_page(every, verdicts, results, options.notes)}
-    finetuned = []
-    for evidence in every:
-        if not named(evidence.task).settings.tuned:
-            finetuned.append(evidence)
-            continue
+    for evidence in paper:
         pages[evidence.task] = task_page(evidence, verdicts[evidence.task], options.known, options.notes, options.draw)
     if finetuned:
         pages[NAME] = tagging_page(finetuned, verdicts, options.notes, options.draw)

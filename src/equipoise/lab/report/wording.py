@@ -13,18 +13,24 @@ TABLES = (
 )
 
 CLAIMS = (
-    "Each cell has the verdict, the number of comparisons that are yes, and the effect with its 95 % interval. Effects "
-    "are differences in points unless stated otherwise; with several comparisons, their mean and their range. “Closes” "
-    "is the share of the gap between joint and stage training that a scheme closes. An empty cell means that the claim "
-    "is not about the task. The page of each task lists all comparisons."
+    "Each cell has the verdict, the number of comparisons that are yes, and the effect. Effects are differences in "
+    "points unless stated otherwise. One comparison has the interval that decides its verdict, with Holm's correction; "
+    "several have their mean with its 95 % interval, which decides nothing, and their range. “Closes” is the share of "
+    "the gap between joint and stage training that a scheme closes. An empty cell means that the claim is not about "
+    "the task. The page of each task lists all comparisons."
 )
 
 RULES = (
     "**Pairs.** Two schemes are compared in pairs of runs with the same seed and fold. Such runs start from the same "
     "parameters and see the same examples.",
-    "**Effect.** The difference d is the Hodges-Lehmann estimate: the median of the averages of two paired "
-    "differences. Its 95 % interval is exact, from Wilcoxon's signed ranks. Single diverged runs hardly move it; they "
-    "are counted separately. For several comparisons, the paired differences are averaged first.",
+    "**Effect.** From 16 pairs on, the difference d is the Hodges-Lehmann estimate, the median of the averages of two "
+    "paired differences, with an exact interval from Wilcoxon's signed ranks; single diverged runs hardly move it, and "
+    "they are counted separately. With fewer pairs, d is the mean with Student's interval, because the ranks of eight "
+    "pairs cannot reach small levels. For several comparisons, the paired differences are averaged first.",
+    "**Correction.** All comparisons of a page are one family. Holm's procedure keeps the probability of any wrong "
+    "verdict on the page at 5 %: with n comparisons, each is first decided by its interval of 100 - 5/n %; those that "
+    "remain undecided are decided again with n as their number, until none is decided. Each comparison is shown with "
+    "the interval that decided it. Ranges of a grid and counts of runs have no interval and are not in the family.",
     "**Margin.** With many pairs even a tiny difference is significant. So two schemes count as level within a margin "
     "m, the paper's own noise: m = sqrt(s1² + s2²), with the standard deviations that the paper prints for the two "
     "cells. Where it prints none, those of the main table's row are used, and for a scheme that is not in the paper "
@@ -36,13 +42,14 @@ RULES = (
     "**Slightly worse.** Yes if the interval of d is between -0.5 (or -m, if that is lower) and m. No if it is "
     "outside.",
     "**Share of the gap closed.** (scheme - joint) / (stage - joint), of means over paired runs, with the interval of "
-    "a paired bootstrap (2,000 replicates, fixed seed). Where stage does not beat joint, there is no gap to close; "
-    "whether a scheme repairs joint training is then not tested.",
-    "**About half the time.** At most two thirds of stage's epochs. **Training fails**: the mean is at least 1 point "
-    "below the best alpha's. Both intervals come from the same bootstrap. **Stable**: the ratio changes by less than "
-    "20 %. **Keeps the factor**: at least nine of ten runs.",
-    "**Not below by more than 0.2 points.** No if the interval of d is below -0.2, otherwise yes.",
-    "**Undecided** is every comparison between yes and no.",
+    "a paired bootstrap (2,000 replicates, fixed seed). Where stage does not beat joint, at 95 % and without "
+    "correction, there is no gap to close; whether a scheme repairs joint training is then not tested.",
+    "**About half the time.** At most two thirds of stage's epochs, by the ratio of paired runs. **Training fails**: "
+    "the mean is at least 1 point below the best alpha's, with Student's interval. **Stable**: the ratio changes by "
+    "less than 20 %. **Keeps the factor**: at least nine of ten runs.",
+    "**Not below by more than 0.2 points.** Yes if the interval of d is above -0.2. No if it is below.",
+    "**Undecided** is every comparison between yes and no. **Not tested** is a comparison with fewer than six pairs of "
+    "runs, and one in which both schemes have 0.00 in every run.",
     "**Claim.** Yes: every comparison is yes. In part: some are yes, and the others are not or were not tested. No: "
     "none is yes, and at least one is no. Undecided: none is yes or no.",
 )
@@ -64,11 +71,15 @@ FINETUNING_TABLES = (
 )
 
 FINETUNING_CLAIMS = (
-    "Runs are compared in pairs with the same seed; effects are differences in points with their 95 % interval. "
-    "**Not below by more than noise**: the interval does not end below 0. The best of several schemes is chosen by its "
-    "mean test F1 in that row. This favours it over learned scaling, and nothing corrects for it. **By at least**: yes "
-    "if the interval is above the number, no if below. **Beats**: yes if the interval is above 0, no if it is below 0 "
-    "or inside the margin. **Within 0.5 points**: yes if the interval is inside ±0.5, no if outside."
+    "Runs are compared in pairs with the same seed; effects are differences in points. All comparisons of this page, "
+    "of all corpora, are one family with Holm's correction: the probability of any wrong verdict is at most 5 %, and "
+    "each comparison is shown with the interval that decides it. **Not below by more than the margin** "
+    "(non-inferiority): yes if the interval is above -m, no if it is below, otherwise undecided. The margin was fixed "
+    "before the runs: 0.3 points, or two standard errors of the planned eight seeds where that is more, by corpus and "
+    "size of data. The best of several schemes is chosen by its mean test F1 in that row. This favours it over learned "
+    "scaling, and nothing corrects for it. **By at least**: yes if the interval is above the number, no if below. "
+    "**Beats**: yes if the interval is above 0, no if it is below 0 or inside the margin. **Within 0.5 points**: yes "
+    "if the interval is inside ±0.5, no if outside. Two schemes with 0.00 in every run are not tested."
 )
 
 FINETUNING_RATIOS = (
