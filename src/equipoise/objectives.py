@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from .chain import backends, dispatch, inference, totals
-from .chain.checks import given, problem
+from .chain.checks import given, int64, problem
 from .chain.problem import IGNORE, positions
 from .chain.scoring import mean_loss, score_terms
 
@@ -44,7 +44,8 @@ def likelihood(
     >>> f"{likelihood(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one labelling of eight
     '8.0000'
     """
-    return dispatch.log_partition(given(unary, pairwise, lengths, labels), labels, totals.named(reduction))
+    chain = given(unary, pairwise, lengths, labels)
+    return dispatch.log_partition(chain, int64("labels", labels), totals.named(reduction))
 
 
 def marginal(
@@ -60,7 +61,7 @@ def marginal(
     '2.0000'
     """
     total = totals.named(reduction, of_means=True)
-    return dispatch.cross_entropy(given(unary, pairwise, lengths, labels), labels, total)
+    return dispatch.cross_entropy(given(unary, pairwise, lengths, labels), int64("labels", labels), total)
 
 
 def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -73,6 +74,7 @@ def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | No
     tensor(0.5000)
     """
     chain = problem(unary, pairwise, lengths, labels)
+    labels = int64("labels", labels)
     valid, length = chain.valid, chain.lengths.clamp(min=1)
     wrong = torch.arange(unary.shape[-1], device=unary.device) != labels[..., None]
     cost = (wrong & valid[..., None]) / length[..., None, None].to(chain.unary.dtype)
@@ -106,7 +108,7 @@ def mean_field(
     """
     chain = problem(unary, pairwise, lengths, labels)
     log_q = inference.mean_field(unary, pairwise, lengths, iterations=iterations, schedule=schedule)
-    return mean_loss(log_q, chain.lengths, labels)
+    return mean_loss(log_q, chain.lengths, int64("labels", labels))
 
 
 def unary(unary: Tensor, pairwise: Tensor | None, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -116,7 +118,7 @@ def unary(unary: Tensor, pairwise: Tensor | None, labels: Tensor, lengths: Tenso
     '2.0000'
     """
     chain = problem(unary, unary.new_zeros((unary.shape[-1],) * 2), lengths, labels)
-    return mean_loss(chain.clean().unary.log_softmax(-1), chain.lengths, labels)
+    return mean_loss(chain.clean().unary.log_softmax(-1), chain.lengths, int64("labels", labels))
 
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]

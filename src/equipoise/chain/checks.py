@@ -12,6 +12,7 @@ from ..native.values import capturing, eager, readable
 from .problem import Problem, positions, whole
 
 CACHE_SIZE = 1024  # entries in the cache of validated inputs
+INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64
 
 
 def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels: Tensor | None = None) -> Problem:
@@ -54,13 +55,14 @@ def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths
     ValueError: unary[1, 2, 0] is nan: scores must be finite or -inf
     """
     given(unary, pairwise, lengths, labels)
+    lengths = None if lengths is None else int64("lengths", lengths)
     valid = torch.ones_like(unary[..., 0], dtype=torch.bool) if lengths is None else positions(unary, lengths)
     if lengths is not None:
         _check_length_values(unary, lengths)
     _check_finite("unary", unary, valid[..., None])
     _check_finite("pairwise", pairwise)
     if labels is not None:
-        check_label_values(unary, labels, valid)
+        check_label_values(unary, int64("labels", labels), valid)
 
 
 def signature(x: Tensor | None) -> tuple[torch.Size, torch.dtype, torch.device] | type:
@@ -81,7 +83,7 @@ def _validate(unary: Tensor, pairwise: Tensor, lengths: Tensor | None, labels: T
         lengths = whole(unary)
     else:
         check_lengths(unary, lengths)
-        lengths = lengths if lengths.dtype == torch.int64 else lengths.to(torch.int64)
+        lengths = int64("lengths", lengths)
     if labels is not None:
         check_labels(unary, labels)
     return Problem(unary, pairwise, lengths)
@@ -95,9 +97,23 @@ def check_values(chain: Problem, labels: Tensor | None = None) -> None:
     _check_length_values(unary, lengths)
     if labels is None or not readable(labels) or labels.numel() == 0:
         return
+    labels = int64("labels", labels)
     low, high = labels.aminmax()  # cheap test that settles most cases
     if low < 0 or high >= unary.shape[-1]:
         check_label_values(unary, labels, positions(unary, lengths))
+
+
+def int64(name: str, x: Tensor) -> Tensor:
+    """Integers of any type as int64, since torch indexes by few others. What int64 cannot hold becomes its largest.
+
+    >>> int64("labels", torch.tensor([0, 255], dtype=torch.uint8))
+    tensor([  0, 255])
+    """
+    if x.dtype == torch.int64:
+        return x
+    _check_integers(name, x)
+    found = x.to(torch.int64)
+    return found.masked_fill(found < 0, torch.iinfo(torch.int64).max) if x.dtype == torch.uint64 else found
 
 
 def check_scores(unary: Tensor, pairwise: Tensor) -> None:
@@ -202,5 +218,5 @@ def _check_finite(name: str, x: Tensor, where: Tensor | None = None) -> None:
 def _check_integers(name: str, x: Tensor) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
-    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+    if x.dtype not in INTEGERS:
         raise TypeError(f"{name} must be integers, got {x.dtype}")

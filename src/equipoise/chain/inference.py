@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import backends, decoding, dispatch, meanfield, scoring
-from .checks import given, problem
+from .checks import given, int64, problem
 from .problem import Problem
 
 
@@ -29,7 +29,7 @@ def score(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | Non
     >>> score(unary, pairwise, torch.tensor([0, 1]))  # 1 + 5 + 2
     tensor(8.)
     """
-    return scoring.score(*problem(unary, pairwise, lengths, labels), labels)
+    return scoring.score(*problem(unary, pairwise, lengths, labels), int64("labels", labels))
 
 
 def log_partition(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -8,9 +8,9 @@ except for a mask with holes: there pytorch-crf computes score and normaliser of
 log probability. Here the positions that are off are removed from the chain, and `decode` returns one tag per remaining
 position.
 
-Other differences: tags where the mask is off are not read and may be -100; a negative tag where the mask is on raises
-IndexError; tags forbidden by -inf have log likelihood -inf and gradient 0; half precision is computed and returned in
-float32.
+Other differences: tags may have any integer type; those where the mask is off are not read and may be -100; a negative
+tag where the mask is on raises IndexError; tags forbidden by -inf have log likelihood -inf and gradient 0; half
+precision is computed and returned in float32.
 
 `CRF(num_tags, balanced=True)` is not in pytorch-crf: emissions and transitions are balanced by `scaling.Learned`.
 
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import chain, objectives
-from ..chain.checks import at, first
+from ..chain.checks import INTEGERS, at, first, int64
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 from ..crf.checkpoints import add_scaling, stored_size
@@ -130,7 +130,7 @@ class CRF(nn.Module):
         """-log P(tags | emissions) by torch operators, after a check of values."""
         self._check_values(mask, tags)
         unary, transitions, kept = self._chain(emissions, mask, learning=True)
-        labels = kept.compact(self._batch_first(tags).long())
+        labels = kept.compact(self._batch_first(int64("tags", tags)))
         return objectives.likelihood(unary, transitions, labels, kept.lengths, reduction=reduction)
 
     def _scores_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -140,7 +140,7 @@ class CRF(nn.Module):
         """A call by kernels, for a prediction, or with tags for a loss; None where there are none."""
         state = KernelState(one(self.transitions)) if self.scaling is None else self.scaling.kernel_state()
         unary, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)
-        labels = None if tags is None else self._batch_first(tags).long()
+        labels = None if tags is None else self._batch_first(int64("tags", tags))
         if labels is not None:
             labels = labels.masked_fill(labels == IGNORE, -1)  # an invalid tag, if the mask is on
         own = self.transitions, self.start_transitions, self.end_transitions
@@ -199,12 +199,13 @@ class CRF(nn.Module):
 
     def _check_tags(self, emissions: Tensor, tags: Tensor) -> None:
         _check_shape("tags", tags, emissions)
-        if tags.dtype not in (torch.int64, torch.int32):
-            raise IndexError(f"tags must be int64 or int32, got {tags.dtype}")  # pytorch-crf's type of error
+        if tags.dtype not in INTEGERS:
+            raise IndexError(f"tags must be integers, got {tags.dtype}")  # pytorch-crf's type of error
 
     def _check_values(self, mask: Tensor | None, tags: Tensor) -> None:
         """Raise if a tag is out of range. Kernels of the CPU do not accept such tags; values on a GPU are not read."""
         if readable(tags):
+            tags = int64("tags", tags)
             wrong = (tags < 0) | (tags >= self.num_tags)
             index = first(wrong if mask is None else wrong & mask.bool())
             if index is not None:

@@ -76,7 +76,7 @@ def nearest(rules: Constraints, labels: Tensor, lengths: Tensor) -> Tensor:
     m, length = len(rules.start), labels.shape[-1]
     place = torch.arange(length, device=labels.device)
     labels_in_range = labels.clamp(0, m - 1)
-    same = torch.nn.functional.one_hot(labels_in_range, m).double()
+    same = (labels_in_range[..., None] == torch.arange(m, device=labels.device)).double()  # vmap has no one_hot
     unary = same + _same_type(rules, labels)[labels_in_range] / (2 * length)  # less than 1 in total
     first_place, last_place = place[:, None] == 0, place[:, None] == lengths[..., None, None] - 1
     unary = unary.masked_fill((first_place & ~rules.start) | (last_place & ~rules.end), -torch.inf)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import diagnosis
-from ..chain.checks import check_device, check_label_values, check_labels, check_scores
+from ..chain.checks import check_device, check_label_values, check_labels, check_scores, int64
 from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
 from ..energies import ChainEnergy, factors, scaled
@@ -136,6 +136,7 @@ class ChainPotentials(nn.Module):
         Empty sequences get constant scores, not 0, so that their size is not 0.
         """
         self._check(unary, mask, labels)
+        labels = int64("labels", labels)
         mask = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
         kept = self._keep(unary, mask)
         if self._checks(labels):

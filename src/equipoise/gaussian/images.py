@@ -3,11 +3,10 @@
 -1/L sum_j log p_j(y_j),      p_j = softmax(s_j)                                                    (§4.1, §4.2)
 """
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..chain.checks import at, check_device, first
+from ..chain.checks import INTEGERS, at, check_device, first, int64
 from ..chain.problem import IGNORE
 from .problem import check_tensor
 
@@ -29,7 +28,7 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     >>> cross_entropy(torch.zeros(1, 4, 2), torch.tensor([[[0, 1], [-100, -100]]]))
     (tensor([0.6931]), tensor([True]))
     """
-    m, length = scores.shape[-1], scores.shape[-2]
+    m, length, labels = scores.shape[-1], scores.shape[-2], int64("labels", labels)
     flat = scores.mT.reshape(-1, m, length), labels.reshape(-1, length)
     losses = functional.cross_entropy(*flat, ignore_index=IGNORE, reduction="none").reshape(scores.shape[:-1])
     counts = (labels != IGNORE).sum((-2, -1))
@@ -54,10 +53,10 @@ def check_images(unary: Tensor, embeddings: Tensor, num_labels: int) -> None:
 def check_labels(unary: Tensor, labels: Tensor, values: bool) -> None:
     """Check the type and shape of labels, (*batch, H, W), and with `values` also their values."""
     wanted = (*unary.shape[:-3], *unary.shape[-2:])
-    if labels.is_floating_point() or labels.dtype == torch.bool or labels.shape != wanted:
+    if labels.dtype not in INTEGERS or labels.shape != wanted:
         raise ValueError(f"labels must be integers of shape {wanted}, got {labels.dtype} of {tuple(labels.shape)}")
     check_device("labels", labels, unary)
-    most = unary.shape[-3] - 1
+    most, labels = unary.shape[-3] - 1, int64("labels", labels)
     index = first((labels != IGNORE) & ((labels < 0) | (labels > most))) if values else None
     if index is not None:
         raise ValueError(f"{at('labels', index)} is {int(labels[index])}, but must be from 0 to {most}, or {IGNORE}")

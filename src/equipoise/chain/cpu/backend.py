@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...native.values import readable, resolved
-from ..checks import check_values
+from ..checks import check_values, int64
 from ..problem import Problem
 from ..reference import Messages
 from ..scoring import WeightedGradient
@@ -226,7 +226,7 @@ def _run(
 ) -> None:
     """Call a function of chain.c. value is (*batch,), or () with `total`; with several paths (*batch, paths)."""
     shape = layout(unary.shape, pairwise.shape, unary.dtype)
-    labels = gold if gold is None or gold.dtype == torch.int64 else gold.to(torch.int64)
+    labels = None if gold is None else int64("labels", gold)
     reduction, empty = ((0, 0), None) if total is None else ((REDUCTIONS[total.reduction], total.of_means), total.empty)
     read = weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights, empty, log_p, alpha, beta
     arrays = [x if x is None else resolved(x).contiguous() for x in read]  # also keeps copies alive during the call

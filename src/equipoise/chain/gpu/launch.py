@@ -15,6 +15,7 @@ from torch import Tensor
 from ...native.triton_replay import Recording
 from ...native.triton_start import start
 from ...native.values import resolved
+from ..checks import int64
 from . import (
     decode_kernels,
     gradient_kernels,
@@ -270,9 +271,7 @@ class Launcher(Chains):
 
 
 def int64_labels(labels: Tensor | None) -> Tensor | None:
-    if labels is None:
-        return None
-    return (labels if labels.dtype == torch.int64 else labels.to(torch.int64)).contiguous()
+    return None if labels is None else int64("labels", labels).contiguous()
 
 
 def weight_and_stride(weight: Tensor) -> tuple[Tensor, int]:

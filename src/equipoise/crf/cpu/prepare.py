@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...chain.checks import int64
 from ...chain.cpu import backend as chain
 from ...chain.cpu.library import library as chain_library
 from ...chain.totals import Total
@@ -96,7 +97,7 @@ class Call:
         self.marked = torch.empty(batch, dtype=torch.bool, device=CPU)
         self.scores = torch.empty_like(self.unary), torch.empty_like(self.pairwise)
         kept = None if mask is None else as_bytes(mask)
-        gold = None if labels is None else _contiguous(labels if labels.dtype == torch.int64 else labels.long())
+        gold = None if labels is None else _contiguous(int64("labels", labels))
         moved = None if gold is None else torch.empty_like(gold)
         read = self.unary, self.pairwise, *self.boundaries, *self.allowed, kept, gold, *self.state[:5]
         written = self.lengths, moved, self.marked, *self.scores

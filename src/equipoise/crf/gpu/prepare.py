@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...chain.gpu import repeat, scan
 from ...chain.gpu.backend import has_fused_loss
-from ...chain.gpu.launch import Launcher, weight_and_stride
+from ...chain.gpu.launch import Launcher, int64_labels, weight_and_stride
 from ...chain.gpu.losses import loss_and_launch
 from ...chain.gpu.wide import wide
 from ...chain.totals import Total
@@ -94,7 +94,7 @@ def _repeated(given: Arguments, name: tuple[Any, ...]) -> Sequence[Any]:
     known, unary, parameters, state, _, mask, labels = given
     scores = [None if x is None else resolved(x).contiguous() for x in (unary, *parameters[:3])]
     kept = None if mask is None else as_bytes(mask)
-    gold = None if labels is None else labels.to(torch.int64).contiguous()
+    gold = int64_labels(labels)
     call, *rest = name
     return repeated((known, name), functools.partial(call, *rest), *scores, *parameters[3:], kept, gold, *state[:5])
 
@@ -159,7 +159,7 @@ class Call:
         self.marked = self._empty(batch, torch.uint8)
         self.empty = self.marked.view(torch.bool)
         moved = None if labels is None else self._empty((*batch, plan.length), torch.int64)
-        read = _bytes(mask), None if labels is None else labels.to(torch.int64).contiguous()
+        read = _bytes(mask), int64_labels(labels)
         written = self.lengths, self.marked, self.rank, moved, self.sizes, self.counts
         arguments = *self.given, *read, *written, plan.sequences, plan.length
         constants = *plan.constants, self.kind, BLOCK

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
+from ...chain.checks import int64
 from ...chain.problem import IGNORE
 from ...crf import ChainCRF
 from ...scaling import Scaling
@@ -196,6 +197,7 @@ class CRFForTokenClassification(PreTrainedModel):
                 equals one large batch.
             kwargs: for the encoder, for example `output_hidden_states=True`.
         """
+        labels = None if labels is None else int64("labels", labels)
         given = {"token_type_ids": token_type_ids, "position_ids": position_ids, "inputs_embeds": inputs_embeds}
         kwargs |= {name: value for name, value in given.items() if value is not None}
         encoded = self.backbone(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
@@ -238,7 +240,7 @@ class CRFForTokenClassification(PreTrainedModel):
         if word_mask is not None:
             return word_mask != 0
         if labels is not None:
-            return labels != IGNORE
+            return int64("labels", labels) != IGNORE
         mask = torch.ones(shape, dtype=torch.bool, device=self.crf.pairwise.device)
         if attention_mask is not None and attention_mask.ndim == 2:
             mask = mask & (attention_mask != 0)
