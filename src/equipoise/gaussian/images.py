@@ -14,6 +14,7 @@ from .problem import check_tensor
 def rows(image: Tensor) -> Tensor:
     """(*batch, L, C), a view where the rows of the image are contiguous in memory.
 
+    >>> import torch
     >>> rows(torch.zeros(2, 3, 4, 5)).shape
     torch.Size([2, 20, 3])
     """
@@ -25,6 +26,7 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
     Shapes: scores (*batch, L, M), labels (*batch, H, W), -100 for pixels without a label.
 
+    >>> import torch
     >>> cross_entropy(torch.zeros(1, 4, 2), torch.tensor([[[0, 1], [-100, -100]]]))
     (tensor([0.6931]), tensor([True]))
     """
