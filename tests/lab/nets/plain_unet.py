@@ -14,11 +14,15 @@ def block(inputs: int, size: int) -> nn.Sequential:
 
 
 class PlainUNet(nn.Module):
-    def __init__(self, width: int, depth: int, labels: int = 0) -> None:
+    def __init__(self, width: int, depth: int, labels: int = 0, end: str = "relu") -> None:
         super().__init__()
         sizes = [width * 2 ** min(level, 3) for level in range(depth + 1)]
         self.down = nn.ModuleList(block(a, b) for a, b in zip([3, *sizes], sizes, strict=False))
         self.up = nn.ModuleList(block(sizes[i + 1] + sizes[i], sizes[i]) for i in range(depth))
+        if end != "relu":
+            self.up[0][5] = nn.Identity()
+        if end == "linear":
+            self.up[0][4] = nn.Identity()
         self.scores = nn.Conv2d(width, labels, 1) if labels else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -59,7 +63,7 @@ class PlainUNet(nn.Module):
             else:
                 found[f"{name}.0.weight"] = first
             found[f"{name}.1.weight"] = getattr(part[3].weight, what)
-            for half, norm in (("0", part[1]), ("1", part[4])):
+            for half, norm in self._norms(part):
                 found[f"{name}.{half}.gain"] = getattr(norm.weight, what)
                 found[f"{name}.{half}.shift"] = getattr(norm.bias, what)
         if isinstance(self.scores, nn.Conv2d):
@@ -67,8 +71,12 @@ class PlainUNet(nn.Module):
             found["scores.bias"] = getattr(self.scores.bias, what)
         return found
 
+    @staticmethod
+    def _norms(part: nn.Sequential) -> list[tuple[str, nn.Module]]:
+        return [(half, part[i]) for half, i in (("0", 1), ("1", 4)) if isinstance(part[i], nn.BatchNorm2d)]
+
     def statistics(self) -> dict[str, Tensor]:
-        norms = [part[place] for _, part in self.blocks() for place in (1, 4)]
+        norms = [norm for _, part in self.blocks() for _, norm in self._norms(part)]
         return {
             "mean": torch.cat([norm.running_mean for norm in norms]),
             "variance": torch.cat([norm.running_var for norm in norms]),

@@ -26,7 +26,7 @@ def images(seed: int = 0, count: int = B) -> Tensor:
 
 
 def plain(net: UNet, one: dict[str, Tensor]) -> PlainUNet:
-    reference = PlainUNet(net.width, net.depth, net.labels).take(one)
+    reference = PlainUNet(net.width, net.depth, net.labels, net.end).take(one)
     with torch.no_grad():
         for name, x in reference.named("data").items():
             x.copy_(one[name])
@@ -37,11 +37,11 @@ def rows(x: Tensor) -> Tensor:
     return x.flatten(2).mT
 
 
-@pytest.mark.parametrize("labels", [0, 2, 5])
+@pytest.mark.parametrize(("labels", "end"), [(0, "relu"), (2, "relu"), (5, "relu"), (0, "norm"), (0, "linear")])
 @pytest.mark.parametrize(("width", "depth"), [(3, 2), (2, 4)])
-def test_training_equals_the_reference(width: int, depth: int, labels: int) -> None:
+def test_training_equals_the_reference(width: int, depth: int, labels: int, end: str) -> None:
     """Two batches: scores, gradients of all parameters, and running statistics."""
-    net = UNet(width, depth, labels)
+    net = UNet(width, depth, labels, end)
     each, parameters, statistics = stacked(net, E)
     references = [plain(net, one).train() for one in each]
     for seed in range(2):
@@ -104,6 +104,8 @@ def test_initialisation_preserves_the_scale() -> None:
 def test_invalid_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="width and depth must be at least 1, got 0 and 2"):
         UNet(0, 2)
+    with pytest.raises(ValueError, match="end must be one of relu, norm, linear, got 'tanh'"):
+        UNet(2, 2, end="tanh")
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (3, 8), (8, 2)])

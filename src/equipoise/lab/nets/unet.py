@@ -3,7 +3,8 @@
     block         conv 3x3 -> batch norm -> ReLU -> conv 3x3 -> batch norm -> ReLU
     encoder       block, max-pool 2, block, max-pool 2, ...      width, 2 width, 4 width, 8 width, 8 width channels
     decoder       bilinear upsampling 2, concatenated with the encoder's map of that size, block, ...
-    regression    1x1 convolution to label scores; omitted in the net for pixel embeddings
+    regression    1x1 convolution to label scores; omitted in the net for pixel embeddings, whose last block can
+                  also end before its ReLU or before its batch norm (`ENDS`)
 
 All activations are (B, E C, H, W), channels last in memory, so batch norm, ReLU, pooling and upsampling are torch's,
 on E C channels. A convolution of two concatenated maps is computed as the sum of two convolutions, without a copy.
@@ -26,6 +27,10 @@ EPSILON = 1e-5
 DOUBLED = 3
 """Number of levels at which the encoder doubles the channels."""
 
+ENDS = ("relu", "norm", "linear")
+"""How the last block ends: with its ReLU, with its batch norm, or with its convolution."""
+LAST = "up0.1"
+
 Parameters = dict[str, Tensor]
 
 
@@ -36,6 +41,7 @@ class UNet:
         width: Channels of the full-size maps.
         depth: Number of times the image is halved; its sides must be multiples of 2^depth.
         labels: Scores per pixel. If 0, there is no regression, and each pixel has an embedding of `width` numbers.
+        end: How the last block ends, one of `ENDS`.
 
     >>> net = UNet(width=4, depth=2, labels=2)
     >>> one = {name: x[None] for name, x in net.init(torch.Generator().manual_seed(0)).items()}
@@ -44,10 +50,12 @@ class UNet:
     torch.Size([1, 5, 64, 2])
     """
 
-    def __init__(self, width: int, depth: int, labels: int = 0) -> None:
+    def __init__(self, width: int, depth: int, labels: int = 0, end: str = "relu") -> None:
         if width < 1 or depth < 1:
             raise ValueError(f"width and depth must be at least 1, got {width} and {depth}")
-        self.width, self.depth, self.labels = width, depth, labels
+        if end not in ENDS:
+            raise ValueError(f"end must be one of {', '.join(ENDS)}, got {end!r}")
+        self.width, self.depth, self.labels, self.end = width, depth, labels, end
         sizes = [width * 2 ** min(level, DOUBLED) for level in range(depth + 1)]
         self.channels: dict[str, int] = {}  # of each normalised map, in order
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -55,6 +63,8 @@ class UNet:
             self._block(f"down{level}", {"": sizes[level - 1] if level else COLOURS}, size)
         for level in reversed(range(depth)):
             self._block(f"up{level}", {".below": sizes[level + 1], ".beside": sizes[level]}, sizes[level])
+        if end == "linear":
+            del self.channels[LAST]
 
     def _block(self, name: str, inputs: dict[str, int], size: int) -> None:
         self.shapes |= {f"{name}.0{part}": (size, count, 3, 3) for part, count in inputs.items()}
@@ -92,8 +102,10 @@ class UNet:
 
         def block(name: str, *maps: tuple[str, Tensor]) -> Tensor:
             x = reduce(torch.add, (conv3x3(x, parameters[f"{name}.0{part}.weight"]) for part, x in maps))
-            x = conv3x3(norm(f"{name}.0", x, parameters), parameters[f"{name}.1.weight"])
-            return norm(f"{name}.1", x, parameters)
+            x = conv3x3(norm(f"{name}.0", x, parameters).relu_(), parameters[f"{name}.1.weight"])
+            if f"{name}.1" == LAST and self.end != "relu":
+                return x if self.end == "linear" else norm(LAST, x, parameters)
+            return norm(f"{name}.1", x, parameters).relu_()
 
         x, skips = _to_map(images, parameters["down0.0.weight"].dtype), []
         for level in range(self.depth):
@@ -117,7 +129,7 @@ class UNet:
 
 
 class _Norm:
-    """Batch norm and ReLU for one pass through a net, by batch statistics, which are stored, or running statistics."""
+    """Batch norm for one pass through a net, by batch statistics, which are stored, or running statistics."""
 
     def __init__(self, channels: dict[str, int], statistics: Parameters, learning: bool) -> None:
         self.statistics, self.learning = statistics, learning
@@ -131,13 +143,13 @@ class _Norm:
         gain, shift = parameters[f"{name}.gain"].flatten(), parameters[f"{name}.shift"].flatten()
         if not self.learning:
             mean, variance = (self.statistics[part][:, self.where[name]].flatten() for part in ("mean", "variance"))
-            return functional.batch_norm(x, mean, variance, gain, shift, eps=EPSILON).relu_()
+            return functional.batch_norm(x, mean, variance, gain, shift, eps=EPSILON)
         y, mean, inverse = torch.native_batch_norm(x, gain, shift, None, None, True, 0.0, EPSILON)
         count = x.numel() // x.shape[1]
         self.means.append(mean.detach())
         self.inverses.append(inverse.detach())
         self.corrections.append(count / max(count - 1, 1))
-        return y.relu_()
+        return y
 
     @torch.no_grad()
     def move(self, moves: Tensor) -> None:

@@ -128,12 +128,14 @@ def test_names_of_nets() -> None:
     assert parse("w16-128-d3+normalized+share0.9") == Net(16, 128, 3, "normalized", 0.9)
     assert parse("w16-128+learned") == Net(16, 128, 4, learned=True)
     assert parse("w4-32+checked+ridge1e-3").ridge == 1e-3
+    assert parse("default+norelu") == Net(8, 64, 4, mirrored=False, end="norm")
+    assert parse("default+linear+raw").end == "linear"
     assert parse("w8-64+unmirrored+raw") == Net(8, 64, 4, "raw", mirrored=False)
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet", "w8", "w8-64-d0", "w8-64+hoped", "w8-64+raw+checked", "w8-64+share", "w8-64+share0.5+share0.6",
-             "defaultw", "w0-64", "w8-64+"]
+    "name", ["resnet", "w8", "w8-64-d0", "w8-64+hoped", "w8-64+raw+checked", "w8-64+norelu+linear", "w8-64+share",
+             "w8-64+share0.5+share0.6", "defaultw", "w0-64", "w8-64+"]
 )  # fmt: skip
 def test_unknown_nets_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"horses has the nets default, wN-S and wN-S-dK"):
@@ -160,6 +162,17 @@ def test_the_option_learned_adds_a_parameter_for_the_share(folder: Path) -> None
     pairwise = task.pairwise(parameters, task.batch(torch.tensor([[0], [1]]), 0))
     torch.testing.assert_close(pairwise.share, torch.tensor([[0.9], [0.0]]))
     assert "pairwise.share" not in Horses(SMALL).init(torch.Generator())
+
+
+@pytest.mark.parametrize("form", ["+norelu", "+linear"])
+def test_embeddings_without_the_last_relu_have_both_signs(form: str, folder: Path) -> None:
+    """The net for the scores is the same."""
+    forms = [Horses(f"{SMALL}{option}", data_dir=folder) for option in ("", form)]
+    batch = forms[0].batch(torch.tensor([[0, 1]]), 0)
+    relu, signed = (one.pairwise(stacked(one, 1), batch).embeddings for one in forms)
+    assert float(relu.min()) == 0
+    assert float(signed.min()) < 0 < float(signed.max())
+    torch.testing.assert_close(*(one.unary(stacked(one, 1), batch) for one in forms))
 
 
 def test_the_task_reads_its_data_on_first_use(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ followed by options, each at most once, that say how W is kept definite and how 
     +share0.9                     the share of ridge that sigma_max may reach, 0.5 by default
     +learned                      the share is learned, from that start
     +ridge100                     the ridge, 1 by default
+    +norelu +linear               embeddings end before the last ReLU, or also before the last batch norm
     +unmirrored                   train without mirror images
 
 The net "default" is w8-64+unmirrored.
@@ -40,7 +41,8 @@ COUNT, VALIDATION, FOLDS, LABELS = 328, 50, 5, 2
 DEFAULT = "w8-64+unmirrored"
 NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
 OPTION = f"share(?P<share>{NUMBER})|ridge(?P<ridge>{NUMBER})|(?P<learned>learned)|(?P<unmirrored>unmirrored)"
-OPTION += f"|(?P<definite>{'|'.join(DEFINITE)})"
+OPTION += f"|(?P<definite>{'|'.join(DEFINITE)})|(?P<end>norelu|linear)"
+ENDS = {"norelu": "norm", "linear": "linear"}
 NUMBERS_AT_ONCE = 2**26
 """Numbers in a full-size feature map over all replicas, in evaluation: 256 MB."""
 NUMBERS_IN_TRAINING = 2**25
@@ -56,13 +58,15 @@ class Net(NamedTuple):
     learned: bool = False
     ridge: float = 1.0
     mirrored: bool = True
+    end: str = "relu"
 
 
 def parse(name: str) -> Net:
     """What the name of a net stands for.
 
     >>> parse("w16-128+share0.9+learned")
-    Net(width=16, size=128, depth=4, definite='bounded', share=0.9, learned=True, ridge=1.0, mirrored=True)
+    Net(width=16, size=128, depth=4, definite='bounded', share=0.9, learned=True, ridge=1.0, mirrored=True,
+        end='relu')
     """
     first, *rest = re.sub("^default(?=$|\\+)", DEFAULT, name).split("+")
     found = re.fullmatch(r"w([1-9][0-9]*)-([1-9][0-9]*)(?:-d([1-9]))?", first)
@@ -72,7 +76,7 @@ def parse(name: str) -> Net:
         if option is not None and option.lastgroup is not None:
             options.setdefault(option.lastgroup, option[option.lastgroup])
     if found is None or len(options) < len(rest):
-        forms = "+raw, +checked, +normalized, +share0.9, +learned, +ridge100, +unmirrored"
+        forms = "+raw, +checked, +normalized, +share0.9, +learned, +ridge100, +norelu, +linear, +unmirrored"
         raise ValueError(f"horses has the nets default, wN-S and wN-S-dK, each also with {forms}, got {name!r}")
     net = Net(
         *(int(found[1]), int(found[2]), int(found[3] or 4)),
@@ -81,6 +85,7 @@ def parse(name: str) -> Net:
         "learned" in options,
         float(options.get("ridge", 1.0)),
         "unmirrored" not in options,
+        ENDS.get(options.get("end", ""), "relu"),
     )
     if net.size % 2**net.depth:
         raise ValueError(f"a side of {net.size} pixels cannot be halved {net.depth} times, got {name!r}")
@@ -100,7 +105,8 @@ class Horses:
         "default": DEFAULT,
         "wN-S": "a UNet of width N at S x S pixels",
         "wN-S-dK": "the same, halved K times",
-        "+raw +checked +normalized +shareX +learned +ridgeX +unmirrored": "appended to a name: the form of the CRF",
+        "+raw +checked +normalized +shareX +learned +ridgeX +norelu +linear +unmirrored": "appended to a name: the "
+        "form of the CRF",
     }
     settings = SETTINGS
     ratio_is_telling = False  # every pixel interacts with all others, so the ratio alone does not show the balance
@@ -112,7 +118,7 @@ class Horses:
         self.wanted, self.device, self.data_dir = parse(net), torch.device(device), data_dir
         width, self.size, depth = self.wanted[:3]
         self.energy = GaussianEnergy(self.wanted.definite, self.wanted.ridge)
-        self.parts = {"unary": UNet(width, depth, LABELS), "pairwise": UNet(width, depth)}
+        self.parts = {"unary": UNet(width, depth, LABELS), "pairwise": UNet(width, depth, end=self.wanted.end)}
         self.at_once = max(1, NUMBERS_AT_ONCE // (width * self.size**2))
         self.replicas_at_once = max(1, NUMBERS_IN_TRAINING // (width * self.size**2))
 
