@@ -40,6 +40,15 @@ def test_a_failed_run_has_null_for_its_numbers(store: Store) -> None:
     assert math.isnan(store.records()[0].test)
 
 
+def test_a_run_whose_pairwise_part_vanished_is_dead(store: Store) -> None:
+    """An infinite ratio is stored as null."""
+    ratios = (9e3, 2e4, math.inf, math.nan)
+    store.append([record(recipe, 90.0, ratio=ratio) for recipe, ratio in zip(RECIPES, ratios, strict=True)])
+    assert [kept.dead for kept in store.records()] == [False, True, True, True]
+    assert not record(RECIPES[0], math.nan, failed="loss is not finite", ratio=math.nan).dead
+    assert not record(replace(RECIPES[0], scheme="unary"), 90.0, ratio=math.inf).dead
+
+
 def test_the_history_is_stored_for_one_seed_only() -> None:
     epoch = Epoch(0, 1.0, 0.9, 3.0, 1.0, 1e-3, 0.1)
     run = Run(RECIPES[0], 0.97, 0.96, 0.99, 1.5, 1, 1.0, 3.0, (epoch,))

@@ -10,6 +10,8 @@ from ..training import Run
 
 HISTORY_SEED = 0
 """The history of training is stored for this seed only: the figures need no more, and the file stays small."""
+DEAD = 1e4
+"""Above this ratio of the parts, the pairwise part is counted as dead."""
 IDENTITY = ("task", "net", "objective", "scheme", "optimizer", "seed", "fold")
 """Fields of the recipe that a record repeats at its beginning, for people who read the file."""
 
@@ -32,6 +34,15 @@ class Record:
     version: str
     history: dict[str, list[float | None]] | None
     """Per epoch: phase, loss, valid, ratio, alpha, learning_rate."""
+
+    @property
+    def dead(self) -> bool:
+        """Whether the CRF was lost in training: at the end ||U|| / ||W|| is above `DEAD`, or W is 0.
+
+        The ratio is then infinite, which is stored as null and read as NaN. False for failed runs and for nets without
+        a CRF.
+        """
+        return self.failed is None and self.recipe.scheme != "unary" and not self.ratio <= DEAD
 
     def to_json(self) -> dict[str, Any]:
         recipe = self.recipe
