@@ -1,17 +1,24 @@
 """Run parts of the experiments on a machine that has only torch and numpy.
 
-    python studies/reproduce.py main --task ocr --store results/runs.jsonl
+    python studies/reproduce.py tuning-adam finals-adam main --task ocr --store results/runs.jsonl
 
-It does what `equipoise reproduce` does, without the packages of the command line.
+It does what `equipoise reproduce` does, without the packages of the command line. Both rounds of tuning are repeated
+until no choice is at an edge of its grid, or their time is over; the tables use the choices that tuning made so far.
+Several of these commands can work on one store.
 """
 
 import argparse
 import time
 from pathlib import Path
 
+from equipoise.lab.recipe import Recipe
 from equipoise.lab.run import catalogue, choosing, runner
 from equipoise.lab.run.store import Store
 from equipoise.lab.training.replica import Replica
+
+
+class TimeOverError(Exception):
+    """The time of the command, or of its tuning, is over."""
 
 
 def main() -> None:
@@ -25,37 +32,47 @@ def main() -> None:
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--schemes", nargs="+", help="only these schemes")
+    parser.add_argument("--nets", nargs="+", help="only these nets")
     parser.add_argument("--stack", type=int)
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
+    parser.add_argument("--tuning-minutes", type=float, default=60.0, help="end tuning after this many minutes")
     options = parser.parse_args()
-    store, begin, last = Store(options.store), time.monotonic(), [0.0]
+    store, begin, last = Store(options.store), time.monotonic(), 0.0
+
+    def is_over(name: str) -> bool:
+        minutes = min(options.minutes, options.tuning_minutes) if name in catalogue.TUNING else options.minutes
+        return time.monotonic() - begin > 60 * minutes
 
     def watch(replicas: list[Replica]) -> None:
+        nonlocal last
         now = time.monotonic() - begin
-        if now - last[0] > 10:
-            last[0] = now
+        if now - last > 10:
+            last = now
             trained = [replica for replica in replicas if replica.history]
             epochs = sum(len(replica.history) for replica in replicas)
             done = sum(replica.complete for replica in replicas)
             print(f"  {now:6.0f} s: {epochs} epochs of {len(trained)} replicas, {done} done", flush=True)
-        if now > 60 * options.minutes:
-            raise KeyboardInterrupt
+        if is_over(name):
+            raise TimeOverError
 
-    for name in options.names:
+    def wanted(name: str) -> list[Recipe]:
+        if is_over(name):
+            return []
         choices = choosing.choices_from(store.records(), options.task)
         recipes = catalogue.recipes(name, options.task, store, choices=choices, seeds=range(options.seeds))
-        if options.schemes:
-            recipes = [recipe for recipe in recipes if recipe.scheme in options.schemes]
-        start = time.monotonic()
-        count = runner.run(
-            recipes,
-            store,
-            device=options.device,
-            precision=options.precision,
-            stack_size=options.stack,
-            watch=watch,
-        )
-        print(f"{name}: {count} runs in {time.monotonic() - start:.0f} s", flush=True)
+        recipes = [recipe for recipe in recipes if options.schemes is None or recipe.scheme in options.schemes]
+        return [recipe for recipe in recipes if options.nets is None or recipe.net in options.nets]
+
+    for name in catalogue.in_order(options.names, wanted, store):
+        start, before = time.monotonic(), len(store.records())
+        try:
+            runner.run(
+                wanted(name), store, device=options.device, precision=options.precision, stack_size=options.stack,
+                watch=watch,
+            )  # fmt: skip
+        except TimeOverError:
+            print(f"{name}: the time is over", flush=True)
+        print(f"{name}: {len(store.records()) - before} runs in {time.monotonic() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def test_the_choice_is_the_point_with_the_best_mean_on_validation_examples() -> 
     assert found == {
         OFFLINE.key: {
             "chosen": {"learning_rates": (0.01,), "alpha": 2.0, "weight": 0.1},
-            "valid": 0.97, "runs": 2, "tried": 12, "worst": 0.9,
+            "valid": 0.97, "runs": 2, "tried": 12, "worst": 0.9, "at_edge": ["learning rate"],
         }
     }  # fmt: skip
     read = json.loads(to_text(found))

@@ -245,7 +245,7 @@ def test_choices_are_shown_with_their_grids_and_edges() -> None:
     known = {
         "ocr/default/adam/marginal/stage": {
             "chosen": {"learning_rates": [3e-3, 3e-2, 3e-3], "alpha": 1.0, "weight": 0.1},
-            "valid": 0.975, "runs": 2, "tried": 18, "worst": 0.9,
+            "valid": 0.975, "runs": 2, "tried": 20, "worst": 0.9, "at_edge": ["learning rate 3"],
         },
         "ocr/default/sgd/margin/offline": {
             "chosen": {"learning_rates": [3e-3], "alpha": 2.0, "weight": 0.1},
@@ -256,7 +256,7 @@ def test_choices_are_shown_with_their_grids_and_edges() -> None:
     text = page(records(tables.runs(recipe, [0], FOLDS)), replace(OPTIONS, known=known))
     assert (
         "| default/adam/marginal/stage | learning rate 0.003, 0.03, 0.003 | "
-        "learning rate 0.001 0.003; 0.01 0.03 0.1; 0.0003 0.001 0.003 | learning rate | 97.50 | 18, 2 each |"
+        "learning rate 0.001 0.003; 0.01 0.03 0.1; 0.0003 0.001 0.003 | learning rate 3 | 97.50 | 20, 2 each |"
     ) in text
     assert (
         "| default/sgd/margin/offline | learning rate 0.003, alpha 2 | "

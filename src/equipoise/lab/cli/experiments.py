@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ..files import write_whole
 from ..plan import grids
+from ..recipe import Recipe
 from ..report import pages
 from ..run import catalogue, choosing, runner
 from ..run.local import Local
@@ -48,7 +49,7 @@ def reproduce(
         what: Table or figure: unary, main, sgd, temperature, rates or online of ocr, chunking and horses; table1,
             figure1a, figure1b or figure1c of ocr; bilstm of chunking; best of horses; rates, little or scratch of the
             tagging tasks. Or a round of tuning (not of the tagging tasks): tuning-adam, then finals-adam; tuning-sgd,
-            then finals-sgd. Or all.
+            then finals-sgd; then both again, until no choice is at an edge of its grid. Or all.
         task: Task.
         seeds: Number of seeds; the paper has 8.
         folds: Number of test folds; all by default.
@@ -75,9 +76,13 @@ def reproduce(
         check_device(device)
     added, missing_here = 0, []
     try:
-        for name in names:  # in this order: the result of tuning decides what is run next
+
+        def recipes_of(name: str) -> list[Recipe]:
             choices = choosing.choices_from(records.records(), task) if what == "all" else stored
-            missing_here = records.missing(catalogue.recipes(name, task, records, choices=choices, **which))
+            return catalogue.recipes(name, task, records, choices=choices, **which)
+
+        for name in catalogue.in_order(names, recipes_of, records):  # the result of tuning decides what is run next
+            missing_here = records.missing(recipes_of(name))
             options: dict[str, Any] = {"device": device, "precision": precision, "waiting": _print_waiting}
             if engine == "local" and workers == 1:
                 with training(name, missing_here) as progress:

@@ -1,4 +1,7 @@
-"""The hyperparameters that tuning chose: each setting with its grid, and whether the choice is at an edge of it."""
+"""The hyperparameters that tuning chose: each setting with its grid, and whether the choice is at an edge.
+
+The number of points includes those by which the grid was extended.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,15 +23,16 @@ def choice_blocks(task: str, known: Mapping[str, Any]) -> list[Block]:
         if setting.key in known:
             found = known[setting.key]
             searched = _searched(grids.grid(setting), found["chosen"])
+            edges = ", ".join(found.get("at_edge", ())) or "no"
             tried = f"{found['tried']}, {found['runs']} each"
-            rows.append((setting.key.split("/", 1)[1], *searched, f"{100 * found['valid']:.2f}", tried))
-    header = ("net / optimizer / objective / scheme", "chosen", "searched", "at an edge", "validation", "points, runs")
+            rows.append((setting.key.split("/", 1)[1], *searched, edges, f"{100 * found['valid']:.2f}", tried))
+    header = ("net / optimizer / objective / scheme", "chosen", "grid", "at an edge", "validation", "points, runs")
     return [Fold(f"{len(rows)} settings", (Grid(header, tuple(rows), left=4),))] if rows else []
 
 
-def _searched(points: Sequence[Recipe], chosen: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The choice, the values searched, and the fields whose choice is at an edge of at least three values."""
-    choices, searched, edges = [], [], []
+def _searched(points: Sequence[Recipe], chosen: Mapping[str, Any]) -> tuple[str, str]:
+    """The choice, and the values of the grid."""
+    choices, searched = [], []
     for name in grids.SEARCHED:
         axes = [sorted(set(axis)) for axis in zip(*(_row(getattr(point, name)) for point in points), strict=True)]
         if all(len(axis) == 1 for axis in axes):
@@ -36,9 +40,7 @@ def _searched(points: Sequence[Recipe], chosen: Mapping[str, Any]) -> tuple[str,
         values, shown = _row(chosen[name]), name.replace("_", " ").removesuffix("s")
         choices.append(f"{shown} {', '.join(f'{x:g}' for x in values)}")
         searched.append(f"{shown} {'; '.join(' '.join(f'{x:g}' for x in axis) for axis in axes)}")
-        if any(len(axis) > 2 and x in (axis[0], axis[-1]) for x, axis in zip(values, axes, strict=True)):
-            edges.append(shown)
-    return ", ".join(choices), ", ".join(searched), ", ".join(edges) or "no"
+    return ", ".join(choices), ", ".join(searched)
 
 
 def _row(value: Any) -> tuple[float, ...]:

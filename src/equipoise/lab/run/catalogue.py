@@ -1,6 +1,6 @@
 """Everything that can be run, by name: the rounds of tuning, the tables and the figures of a task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..plan import figures, finetuning, tables
@@ -43,13 +43,27 @@ def names(task: str) -> list[str]:
     return list(makers(task))
 
 
+def in_order(names: Sequence[str], wanted: Callable[[str], list[Recipe]], store: Store) -> Iterator[str]:
+    """The names in which order to run them: both rounds of tuning again until no choice is at an edge of its grid.
+
+    `wanted` gives the recipes of a name by the records that are in the store at that time.
+    """
+    for name in names:
+        yield name
+        kind, _, optimizer = name.partition("-")
+        first = f"tuning-{optimizer}"
+        while kind == "finals" and first in names and store.missing(wanted(first)):
+            yield first
+            yield name
+
+
 def recipes(
     name: str, task: str, store: Store, *, choices: dict[str, dict[str, Any]] | None = None, **which: Any
 ) -> list[Recipe]:
     """The recipes of a round of tuning, a table or a figure, with these choices of hyperparameters."""
     kind, _, optimizer = name.partition("-")
     if kind == "tuning":
-        return choosing.first_runs(task, optimizer)
+        return choosing.first_runs(task, optimizer, store.records())
     if kind == "finals":
         return choosing.final_runs(task, optimizer, store.records())
     found: list[Recipe] = makers(task)[name](task, choices, **which).recipes

@@ -7,12 +7,14 @@ The paper chooses a rate "without optimization diverging". An event that happens
 six. So a point is excluded if any run so far, including those of the tables, diverged on the validation examples. If
 this happened to two points with the same rate when they were run for a table, the rate is the cause, and every point
 with that rate is excluded. If no point is left, the point with the best mean over its runs is chosen.
+
+If the choice is at an edge of the grid, the grid is extended there and both rounds are run again, until it is inside.
 """
 
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,16 +28,20 @@ DIVERGED = 0.75
 """A run has diverged if it ends below this share of the best point of its grid."""
 
 
-def first_runs(task: str, optimizer: str) -> list[Recipe]:
-    """Every point of every grid."""
-    points = [point for one in tables.tuned(task, optimizer) for point in grids.grid(one)]
+def first_runs(task: str, optimizer: str, records: Iterable[Record] = ()) -> list[Recipe]:
+    """Every point of every grid, extended where the choice of these records is at an edge."""
+    done = {kept.recipe: kept for kept in records}
+    points = [point for one in tables.tuned(task, optimizer) for point in list(_grids(one, done))[-1]]
     return [recipe for point in points for recipe in tables.runs(point, **named(task).settings.rounds.first)]
 
 
 def final_runs(task: str, optimizer: str, records: Iterable[Record]) -> list[Recipe]:
     """The best points of every grid that was run completely."""
     done = {kept.recipe: kept for kept in records}
-    best = [point for one in tables.tuned(task, optimizer) for point in _finalists(one, done)]
+    best = []
+    for one in tables.tuned(task, optimizer):
+        finalists = (_finalists(one, points, done) for points in reversed(list(_grids(one, done))))
+        best += next((points for points in finalists if points), [])
     return [recipe for point in best for recipe in tables.runs(point, **named(task).settings.rounds.final)]
 
 
@@ -55,26 +61,55 @@ def choices_from(
     found = {}
     for one in TASKS if task is None else (task,):
         for setting in (setting for optimizer in optimizers for setting in tables.tuned(one, optimizer)):
-            points = grids.grid(setting)
-            best = _finalists(setting, done)
+            smallest, *extended = _grids(setting, done)
+            points = next((grid for grid in reversed(extended) if _decided(setting, grid, done)), smallest)
+            best = _finalists(setting, points, done)
             if not best:
                 continue
             first, final, _ = named(one).settings.rounds
-            rounds = final if all(_of_round(point, final, done) for point in best) else first
+            rounds = final if _decided(setting, points, done) else first
             choice = choose(best, [kept for point in best for kept in _of_round(point, rounds, done)])
             every = choose(points, [kept for point in points for kept in _of_round(point, first, done)])
             if choice is not None and every is not None:
                 found[setting.key] = choice | {"tried": len(points), "worst": every["worst"]}
+                if edges := grids.at_edge(_point(choice, points), points):
+                    found[setting.key]["at_edge"] = list(edges)
     return found
 
 
-def _finalists(setting: grids.Setting, done: Mapping[Recipe, Record]) -> list[Recipe]:
-    """The best points by their first runs, without those that diverged; if none is left, the best by all runs.
+def _grids(setting: grids.Setting, done: Mapping[Recipe, Record]) -> Iterator[list[Recipe]]:
+    """The grid of a setting, then the grid extended beyond the edges at which its choice is, and so on.
 
-    Empty if the grid was not run completely.
+    The last of them has its choice inside, or was not run completely.
+    """
+    points = grids.grid(setting)
+    yield points
+    while (choice := _decided(setting, points, done)) and (more := grids.beyond(choice, points)):
+        points = [*points, *more]
+        yield points
+
+
+def _decided(setting: grids.Setting, points: Sequence[Recipe], done: Mapping[Recipe, Record]) -> Recipe | None:
+    """The choice among these points; None if the runs of a round are missing."""
+    final = named(setting.task).settings.rounds.final
+    records = [_of_round(point, final, done) for point in _finalists(setting, points, done)]
+    if not records or not all(records):
+        return None
+    choice = choose(points, [kept for runs in records for kept in runs])
+    return None if choice is None else _point(choice, points)
+
+
+def _point(choice: Mapping[str, Any], points: Sequence[Recipe]) -> Recipe:
+    """The point of a grid with the chosen values."""
+    return replace(points[0], **choice["chosen"])
+
+
+def _finalists(setting: grids.Setting, points: Sequence[Recipe], done: Mapping[Recipe, Record]) -> list[Recipe]:
+    """The best of these points by their first runs, without those that diverged; if none is left, the best by all runs.
+
+    Empty if some of the first runs are missing.
     """
     first, final, finalists = named(setting.task).settings.rounds
-    points = grids.grid(setting)
     means = {point: mean_valid(runs) for point in points if (runs := _of_round(point, first, done))}
     if len(means) < len(points):
         return []
