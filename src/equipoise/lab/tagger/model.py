@@ -14,19 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from ... import scaling
+from ...chain.problem import IGNORE
 from ...crf import ChainCRF
 from ...labels import Span
 from ..data import tensors
 from ..data.errors import DataError
 from ..files import write_whole
+from .batches import cut
 from .features import Vocabulary
 from .net import BiLSTM, Sizes
 from .probability import span_probabilities
 from .tagset import TagSet
 
 WEIGHTS, DESCRIPTION, FORMAT = "model.safetensors", "tagger.json", "equipoise tagger 1"
-CHUNK = 64
-"""Sentences per call of the net in prediction."""
+CHUNK, CHUNK_WORDS = 64, 64 * 256
+"""Sentences per call of the net in prediction, and their words with padding."""
+RATIO, RATIO_WORDS = 256, 256 * 256
+"""The same where the balance is measured, in one call."""
 
 
 class Tagged(NamedTuple):
@@ -36,6 +40,10 @@ class Tagged(NamedTuple):
     tags: tuple[str, ...]
     spans: list[Span]
     probabilities: list[float]
+
+
+class NoScoresError(ValueError):
+    """Scores are NaN or infinite, so a sentence has no loss and no tags."""
 
 
 class Tagger(nn.Module):
@@ -59,7 +67,9 @@ class Tagger(nn.Module):
     def loss(self, sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> Tensor:
         """The mean negative log-likelihood of the tags."""
         unary, mask = self.net(sentences)
-        labels = torch.full(mask.shape, -100)
+        if not unary.isfinite().all():
+            raise NoScoresError("scores of the net are not finite")
+        labels = torch.full(mask.shape, IGNORE)
         for row, each in zip(labels, tags, strict=True):
             row[: len(each)] = torch.tensor([self.number[tag] for tag in each])
         loss: Tensor = self.crf.loss(unary, labels.to(mask.device), mask)
@@ -69,13 +79,13 @@ class Tagger(nn.Module):
     def tag(self, sentences: Iterable[Sequence[str]], *, probabilities: bool = True) -> Iterator[Tagged]:
         """Tag sentences in order. Without `probabilities` this is faster, and each is 1."""
         self.eval()
-        for chunk in _chunks(sentences):
+        for chunk in cut(((x, x) for x in sentences), CHUNK, CHUNK_WORDS):
             if not any(chunk):
                 yield from (Tagged((), (), [], []) for _ in chunk)
                 continue
             unary, mask = self.net(chunk)
             decoded = self.crf.decode(unary, mask).tolist()
-            tagged = [[self.tags.labels[i] for i in row[: len(x)]] for row, x in zip(decoded, chunk, strict=True)]
+            tagged = [self._labels(row[: len(x)]) for row, x in zip(decoded, chunk, strict=True)]
             spans = [self.tags.spans(tags) for tags in tagged]
             if probabilities:
                 each = span_probabilities(self.crf.potentials(unary, mask), spans, self.tags.tables)
@@ -83,11 +93,17 @@ class Tagger(nn.Module):
                 each = [[1.0] * len(found) for found in spans]
             yield from map(Tagged, map(tuple, chunk), map(tuple, tagged), spans, each)
 
+    def _labels(self, numbers: Sequence[int]) -> list[str]:
+        """The tags of one sentence. The CRF gives -100, which is no label, for scores that are NaN or infinite."""
+        if IGNORE in numbers:
+            raise NoScoresError("the scores of a sentence are not finite: the model is damaged")
+        return [self.tags.labels[i] for i in numbers]
+
     @torch.no_grad()
     def balance(self, sentences: Sequence[Sequence[str]]) -> float:
-        """The ratio ||U|| / ||W|| on these sentences, see `ChainCRF.balance`."""
+        """The ratio ||U|| / ||W|| on the first of these sentences, see `ChainCRF.balance`."""
         self.eval()
-        return float(self.crf.balance(*self.net(sentences)))
+        return float(self.crf.balance(*self.net(next(cut(((x, x) for x in sentences), RATIO, RATIO_WORDS)))))
 
 
 def save(tagger: Tagger, folder: Path, about: dict[str, Any]) -> None:
@@ -135,14 +151,3 @@ def describe(folder: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / DESCRIPTION} is damaged: {error}") from None
     return fields
-
-
-def _chunks(sentences: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
-    chunk: list[Sequence[str]] = []
-    for sentence in sentences:
-        chunk.append(sentence)
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

@@ -7,18 +7,25 @@ from s to e, and labels j and k of its type,
     a_{t+1}(k) = sum_j a_t(j) P(y_{t+1} = k | y_t = j) [joined(j, k)]
     P(span)    = sum_j a_e(j) sum_k P(y_{e+1} = k | y_e = j) [not joined(j, k)]
 
-The first sum is P(y_s = j) at the start of the sentence, and the last is 1 at its end.
+The first sum is P(y_s = j) at the start of the sentence, and the last is 1 at its end. Pairs of neighbours are computed
+where a span needs them, so that no array has a matrix per word: P(y_t, y_{t+1}) = P(y_t) P(y_{t+1} | y_t).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ... import chain
+from ...chain import backends
+from ...chain.checks import given
+from ...chain.reference import normalize
 from ...crf.potentials import Potentials
 from ...labels import Span
 from .tagset import Tables
+
+BLOCK = 1 << 20
+"""Numbers in the pairs of neighbours that are computed together."""
 
 
 @torch.no_grad()
@@ -27,25 +34,49 @@ def span_probabilities(potentials: Potentials, spans: Sequence[Sequence[Span]], 
     if not any(spans):
         return [[] for _ in spans]
     unary, pairwise, lengths = (x.double().cpu() if x.is_floating_point() else x.cpu() for x in potentials)
-    single = chain.log_marginals(unary, pairwise, lengths).exp()  # (B, L, M)
-    edges = chain.edge_marginals(unary, pairwise, lengths) if unary.shape[1] > 1 else unary.new_zeros(len(unary), 0)
+    ready, name = backends.choose(given(unary, pairwise, lengths))
+    backend = backends.load(name)
+    known = backend.messages(*ready.spread())
+    beta = backend.log_beta(known)
     return [
-        [_probability(span, one[:length], pairs[: length - 1], tables) for span in found]
-        for one, pairs, found, length in zip(single, edges, spans, lengths.tolist(), strict=True)
+        [_probability(span, Sentence(u, pairwise, p, b, length), tables) for span in each]
+        for u, p, b, each, length in zip(unary, known.log_p, beta, spans, lengths.tolist(), strict=True)
     ]
 
 
-def _probability(span: Span, single: Tensor, edges: Tensor, tables: Tables) -> float:
-    """From the marginals of one sentence: labels (L, M), and pairs of neighbours (L - 1, M, M)."""
-    joined = tables.joined.to(single.dtype)
+class Sentence(NamedTuple):
+    """The chain of one sentence, with what both passes gave."""
+
+    unary: Tensor  # (L, M)
+    pairwise: Tensor  # (M, M)
+    log_p: Tensor  # (L, M)
+    beta: Tensor  # (L, M)
+    length: int
+
+    def single(self, t: int) -> Tensor:
+        """P(y_t), (M,)."""
+        return self.log_p[t].exp()
+
+    def edges(self, first: int, stop: int) -> Iterator[Tensor]:
+        """P(y_t, y_{t+1}), (M, M), for t from `first` up to but not including `stop`."""
+        size = max(BLOCK // self.pairwise.numel(), 1)
+        for t in range(first, stop, size):
+            here, onward = slice(t, min(t + size, stop)), slice(t + 1, min(t + size, stop) + 1)
+            step = normalize(self.pairwise + (self.unary[onward] + self.beta[onward])[:, None, :])[0]
+            yield from (self.log_p[here, :, None] + step).exp()
+
+
+def _probability(span: Span, chain: Sentence, tables: Tables) -> float:
+    joined = tables.joined.to(chain.unary.dtype)
     of_kind = torch.tensor([kind == span.kind for kind in tables.kinds])
     first, last = span.start, span.stop - 1
-    a = single[0] if first == 0 else (edges[first - 1] * (1 - joined)).sum(0)
+    edges = chain.edges(max(first - 1, 0), min(last + 1, chain.length - 1))
+    a = chain.single(0) if first == 0 else (next(edges) * (1 - joined)).sum(0)
     a = a * of_kind
     for t in range(first, last):
-        a = _step(a, single[t]) @ (edges[t] * joined) * of_kind
-    if last + 1 < len(single):
-        a = _step(a, single[last])[:, None] * edges[last] * (1 - joined)
+        a = _step(a, chain.single(t)) @ (next(edges) * joined) * of_kind
+    if last + 1 < chain.length:
+        a = _step(a, chain.single(last))[:, None] * next(edges) * (1 - joined)
     return min(float(a.sum()), 1.0)
 
 

@@ -1,5 +1,7 @@
 """Train a tagger: batches of sentences of similar length, AdamW, a learning rate that falls linearly to 0.
 
+A batch has up to `batch` sentences, and up to `batch * WORDS` words with padding.
+
 The best parameters by F1 on the validation sentences are kept in the folder of the model. After each epoch the whole
 state is written beside them, so an interrupted training continues with identical results: the order of sentences and
 the dropout of an epoch depend only on the seed and the number of the epoch.
@@ -21,14 +23,18 @@ from torch.nn.utils import clip_grad_norm_
 from ..data import tensors
 from ..data.errors import DataError
 from ..files import write_whole
+from .batches import cut
 from .columns import Sentence
 from .evaluation import evaluate
-from .model import DESCRIPTION, Tagger, describe, save
+from .model import DESCRIPTION, NoScoresError, Tagger, describe, save
 
 STATE = "training.safetensors"
 POOL = 20
 """Sentences of this many batches are sorted by length before they are cut into batches."""
-RATIO_SENTENCES = 256
+WORDS = 512
+"""Words per sentence of a full batch, with padding: only a batch with longer sentences has fewer of them."""
+HIGHEST_RATE = 1e30
+"""AdamW divides the rate by numbers down to 0.1, in float32."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,12 @@ class Settings:
         for name in ("epochs", "learning_rate", "batch"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
+        if not self.learning_rate <= HIGHEST_RATE:
+            raise ValueError(f"--learning-rate must be at most {HIGHEST_RATE:g}, got {self.learning_rate}")
+
+
+class DivergenceError(ValueError):
+    """The training has no result, because its numbers are no longer finite."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +99,13 @@ def fit(
     about: dict[str, Any] = {"settings": key, "sentences": [len(train), len(valid)], "finished": False}
     for number in range(len(history), settings.epochs):
         began = time.monotonic()
-        loss = _epoch(tagger, train, settings, number, optimizer, step)
-        if not math.isfinite(loss):
-            raise ValueError(f"training diverged in epoch {number + 1}: the loss is {loss}; lower --learning-rate")
-        found = [one.tags for one in tagger.tag([x.words for x in valid], probabilities=False)]
+        try:
+            loss = _epoch(tagger, train, settings, number, optimizer, step)
+            found = [one.tags for one in tagger.tag([x.words for x in valid], probabilities=False)]
+        except (DivergenceError, NoScoresError) as error:
+            raise DivergenceError(_diverged(number, error, history, folder)) from None
         f1 = evaluate(tagger.tags, valid, found).overall.f1
-        ratio = tagger.balance([x.words for x in valid[:RATIO_SENTENCES]])
+        ratio = tagger.balance([x.words for x in valid])
         best = f1 >= max([epoch.f1 for epoch in history], default=0)
         history.append(Epoch(loss, f1, ratio, time.monotonic() - began))
         if best:
@@ -124,11 +137,23 @@ def _epoch(
             optimizer.zero_grad()
             loss = tagger.loss([x.words for x in batch], [x.tags for x in batch])
             loss.backward()
-            clip_grad_norm_(tagger.parameters(), settings.clip)
+            norm = clip_grad_norm_(tagger.parameters(), settings.clip)
+            if not (math.isfinite(loss.item()) and math.isfinite(norm)):
+                raise DivergenceError(f"the loss is {loss.item():g} and the norm of its gradient {norm:g}")
             optimizer.step()
             total += loss.item() * len(batch)
             step(place + 1, len(batches), loss.item())
+    if not all(x.isfinite().all() for x in tagger.state_dict().values()):
+        raise DivergenceError("a parameter is not finite")
     return total / len(train)
+
+
+def _diverged(number: int, error: Exception, history: Sequence[Epoch], folder: Path) -> str:
+    """What happened, and what the folder has. The state goes: to continue from it would diverge again."""
+    (folder / STATE).unlink(missing_ok=True)
+    best = max(range(len(history)), key=lambda i: (history[i].f1, i), default=None)
+    what = "nothing was saved" if best is None else f"{folder} has the model of epoch {best + 1}, the best before"
+    return f"training diverged in epoch {number + 1}: {error}; lower --learning-rate; {what}"
 
 
 def rate(share: float, warmup: float) -> float:
@@ -143,10 +168,10 @@ def rate(share: float, warmup: float) -> float:
 def shuffled(sentences: Sequence[Sentence], size: int) -> list[list[Sentence]]:
     """Batches in random order, each of sentences of similar length, by torch's random numbers."""
     order = [sentences[i] for i in torch.randperm(len(sentences)).tolist()]
-    batches = []
+    batches: list[list[Sentence]] = []
     for start in range(0, len(order), POOL * size):
         pool = sorted(order[start : start + POOL * size], key=lambda x: len(x.words))
-        batches += [pool[i : i + size] for i in range(0, len(pool), size)]
+        batches += cut(((x.words, x) for x in pool), size, size * WORDS)
     return [batches[i] for i in torch.randperm(len(batches)).tolist()]
 
 
