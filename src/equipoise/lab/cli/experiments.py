@@ -49,7 +49,8 @@ def reproduce(
         what: Table or figure: unary, main, sgd, temperature, rates or online of ocr, chunking and horses; table1,
             figure1a, figure1b or figure1c of ocr; bilstm of chunking; best of horses; rates, little or scratch of the
             tagging tasks. Or a round of tuning (not of the tagging tasks): tuning-adam, then finals-adam; tuning-sgd,
-            then finals-sgd; then both again, until no choice is at an edge of its grid. Or all.
+            then finals-sgd; then both again, until no choice is at an edge of its grid. Or all of these. Or
+            protocols, objectives, controls, one-word-1a, one-word-1b or one-word-1c of ocr, which "all" leaves out.
         task: Task.
         seeds: Number of seeds; the paper has 8.
         folds: Number of test folds; all by default.
@@ -146,7 +147,7 @@ def _names(what: str, task: str) -> list[str]:
     known = [*catalogue.tuning(task), *catalogue.names(task)]
     if what == "all":
         return known
-    if what not in known:
+    if what not in (known := [*known, *catalogue.further(task)]):
         near = difflib.get_close_matches(what, known, 1)
         hint = f"did you mean {near[0]}?" if near else f"the names are {', '.join(known)}"
         raise ValueError(f"there is no {what!r}; {hint}")

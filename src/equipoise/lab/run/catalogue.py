@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..plan import figures, finetuning, tables
+from ..plan import figures, finetuning, protocol, tables
 from ..recipe import Recipe
 from ..tasks import named
 from . import choosing
@@ -30,6 +30,16 @@ def makers(task: str) -> dict[str, Callable[..., Any]]:
     here = (*tables.COMMON, *figures.COMMON, *settings.experiments)
     every: dict[str, Callable[..., Any]] = {**tables.TABLES, **figures.FIGURES}
     return {name: make for name, make in every.items() if name in here}
+
+
+def further(task: str) -> dict[str, Callable[..., Any]]:
+    """Tables and figures that run by name only, and are no part of "all"; a name of `makers` is never among them.
+
+    >>> list(further("ocr"))
+    ['protocols', 'objectives', 'controls', 'one-word-1a', 'one-word-1b', 'one-word-1c']
+    """
+    every: dict[str, Callable[..., Any]] = {**protocol.TABLES, **protocol.FIGURES}
+    return every if task == protocol.TASK else {}
 
 
 def names(task: str) -> list[str]:
@@ -66,5 +76,5 @@ def recipes(
         return choosing.first_runs(task, optimizer, store.records())
     if kind == "finals":
         return choosing.final_runs(task, optimizer, store.records())
-    found: list[Recipe] = makers(task)[name](task, choices, **which).recipes
+    found: list[Recipe] = (makers(task) | further(task))[name](task, choices, **which).recipes
     return found

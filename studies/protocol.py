@@ -1,0 +1,105 @@
+"""One process that runs `equipoise.lab.plan.protocol`; several work on one store (see protocol.sh).
+
+It takes the portions in the order of the plan. A portion whose runs are long, such as one word per step, is taken in
+the first --long-minutes only, because runs that are not finished at the end give no records. They have checkpoints
+beside the store, so the same command continues them on the same machine.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from equipoise.lab.plan import protocol
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.run import runner
+from equipoise.lab.run.shares import Shares
+from equipoise.lab.run.store import Record, Store
+from equipoise.lab.training.replica import Replica
+
+PRINT_SECONDS = 15
+
+
+class TimeIsUpError(Exception):
+    """The process ends; its checkpoint keeps its progress."""
+
+
+def is_long(recipe: Recipe) -> bool:
+    """Whether training takes thousands of steps per epoch, or thousands of epochs."""
+    return recipe.stop > recipe.batch_size / 2
+
+
+def tiny(recipe: Recipe) -> Recipe:
+    return replace(recipe, max_epochs=2, share=0.01, subset=20)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True, help="file of new records")
+    parser.add_argument("--recorded", type=Path, nargs="*", default=[], help="records of runs that are not repeated")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--minutes", type=float, default=9.0, help="stop after this many minutes")
+    parser.add_argument("--long-minutes", type=float, default=5.5, help="take no long portion later than this")
+    parser.add_argument("--short-first", action="store_true", help="take portions with short runs first")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--folds", type=int, default=9)
+    parser.add_argument("--portions", type=int, help="only the first portions of the plan")
+    parser.add_argument("--tiny", action="store_true", help="two epochs of 1 %% of the words, as a test")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    every = protocol.portions(range(options.seeds), range(options.folds))[: options.portions]
+    if options.tiny:
+        every = [portion._replace(recipes=tuple(map(tiny, portion.recipes))) for portion in every]
+    if options.short_first:
+        every.sort(key=lambda portion: is_long(portion.recipes[0]))
+    recorded = {kept.recipe.key for path in options.recorded for kept in Store(path).records()}
+    wanted = [one for portion in every for one in portion.recipes if one.key not in recorded]
+    label = ""
+
+    def minutes() -> float:
+        return (time.monotonic() - begin) / 60
+
+    def choose(free: list[Recipe]) -> list[Recipe]:
+        nonlocal label
+        left = set(free)
+        for portion in every:
+            some = [one for one in portion.recipes if one in left]
+            if some and (minutes() < options.long_minutes or not is_long(some[0])):
+                label = portion.name
+                return some
+        return []
+
+    store = Store(options.store)
+    shares = Shares(store, wanted, options.device, "float32", choose)
+    printed = 0.0
+
+    def keep(record: Record) -> None:
+        if record.recipe.key not in shares.recorded:
+            store.append([record])
+            shares.recorded.add(record.recipe.key)
+
+    def watch(replicas: Sequence[Replica]) -> None:
+        nonlocal printed
+        if minutes() > options.minutes:
+            raise TimeIsUpError
+        if 60 * minutes() - printed > PRINT_SECONDS:
+            printed = 60 * minutes()
+            epochs = max(len(replica.history) for replica in replicas)
+            done = sum(replica.complete for replica in replicas)
+            print(f"{printed:5.0f} s  {label}: {done} of {len(replicas)} done, epoch {epochs}", flush=True)
+
+    try:
+        while some := shares.take():
+            start = time.monotonic()
+            runner.work(some, device=options.device, precision="float32", store=store.path, keep=keep, watch=watch)
+            taken = time.monotonic() - start
+            print(f"{60 * minutes():5.0f} s  {label}: {len(some)} runs in {taken:.0f} s", flush=True)
+    except TimeIsUpError:
+        print(f"{60 * minutes():5.0f} s  {label}: stopped", flush=True)
+    finally:
+        shares.close()
+
+
+if __name__ == "__main__":
+    main()

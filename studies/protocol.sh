@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Run the plan of equipoise.lab.plan.protocol with several processes on one GPU, and copy the new records to a folder.
+#
+#     studies/protocol.sh OUT [options of protocol.py]
+#     WORKERS=2 studies/protocol.sh OUT --device cpu --seeds 1 --folds 1 --portions 2 --tiny
+#
+# Needs torch and numpy. The first worker takes short runs first. WORK holds the store and the checkpoints: the same
+# command continues what was stopped. OUT/protocol.jsonl has all records of WORK.
+set -u
+out=${1:?the folder for the results is missing}
+shift
+work=${WORK:-/tmp/protocol}
+workers=${WORKERS:-9}
+mkdir -p "$out" "$work"
+export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+
+# Processes share the GPU well only with MPS, which does not work on every machine.
+start_mps() {
+    command -v nvidia-cuda-mps-control >/dev/null || return 1
+    export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps-log
+    mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+    nvidia-cuda-mps-control -d
+    timeout 60 python3 -c 'import torch; torch.zeros(1, device="cuda") + 1' && return
+    stop_mps
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    return 1
+}
+stop_mps() { echo quit | nvidia-cuda-mps-control >/dev/null 2>&1; }
+
+mps=no
+case " $* " in
+*" cpu "*) ;;
+*) start_mps && mps=yes && trap stop_mps EXIT ;;
+esac
+echo "MPS: $mps; workers: $workers"
+
+processes=()
+for worker in $(seq "$workers"); do
+    first=()
+    [ "$worker" -gt 1 ] || first=(--short-first)
+    python3 studies/protocol.py --store "$work/runs.jsonl" --recorded results/runs.jsonl "${first[@]}" "$@" \
+        >"$work/worker-$worker.log" 2>&1 &
+    processes+=($!)
+done
+(
+    while sleep 30; do
+        echo "$(date +%T) $(cat "$work/runs.jsonl" 2>/dev/null | wc -l) records"
+        tail -qn 1 "$work"/worker-*.log
+        nvidia-smi --query-gpu=memory.used,utilization.gpu --format=csv,noheader 2>/dev/null
+    done
+) &
+reporter=$!
+wait "${processes[@]}"
+kill "$reporter"
+cp "$work/runs.jsonl" "$out/protocol.jsonl"
+tail -n +1 "$work"/worker-*.log >"$out/protocol.log"
+echo "$(wc -l <"$out/protocol.jsonl") records in $out/protocol.jsonl"
