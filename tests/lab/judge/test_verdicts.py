@@ -40,6 +40,7 @@ def scheme_at(**values: float) -> Rule:
 OTHERWISE: dict[str, Rule] = {
     "unary": scheme_at(unary=98.0),
     "stage-joint": scheme_at(joint=97.2),
+    "default-rate": scheme_at(joint=97.6),
     "bilstm": lambda one: 96.0 if one.scheme == "joint" else as_the_paper(one),
     "online-stage": scheme_at(online=96.5),
     "offline-stage": scheme_at(offline=96.5),

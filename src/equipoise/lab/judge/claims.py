@@ -20,6 +20,13 @@ CLAIMS = (
         "§2, Table 1; §6.2",
         table_checks.first_beats("stage", "joint"),
     ),
+    Claim(
+        "default-rate",
+        "At Adam's default rate, 1e-3, stage training and every scaling beat joint training (cross-entropy).",
+        "§6.2",
+        table_checks.default_rate,
+        pooled=False,
+    ),
     *(
         Claim(
             f"{scheme}-stage",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..plan import figures, tables
+from ..plan import figures, leads, tables
 from ..recipe import Recipe
 from ..run import catalogue
 from .statistics import Results
@@ -30,6 +30,12 @@ class Evidence:
     def figure(self, name: str) -> figures.Figure:
         """A figure of the task."""
         return self._cached(name, lambda: catalogue.makers(self.task)[name](self.task, self.known, **self._which))
+
+    @property
+    def lead(self) -> tables.Table:
+        """The table that the page of the task starts with."""
+        found: tables.Table = self._cached("lead", lambda: leads.lead(self.task, self.known, **self._which))
+        return found
 
     def runs(self, objective: str, scheme: str, **more: Any) -> tuple[Recipe, ...]:
         """The recipes of a cell; `more` as for `tables.setting`."""

@@ -68,6 +68,8 @@ class Summary:
     seconds: float | None
     """Mean over runs."""
     epochs: float | None
+    dead: int = 0
+    """Runs whose CRF was lost in training (`Record.dead`)."""
 
     @property
     def missing(self) -> int:
@@ -102,6 +104,7 @@ def summarize(recipes: Sequence[Recipe], results: Results, metric: str = "test")
         diverged=_diverged(good),
         seconds=float(np.mean([kept.seconds for kept in good])) if good else None,
         epochs=float(np.mean([kept.epochs for kept in good])) if good else None,
+        dead=sum(kept.dead for kept in good),
     )
 
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..plan import paper, tables
+from ..plan import leads, paper, tables
 from ..tasks import named
 from .comparisons import Check, Gap, Side, alike, as_good, behind, better, decide, gap, not_below, slightly_worse
 from .effects import NOT_TESTED, Effect, Sample, estimate
@@ -39,6 +39,14 @@ def first_beats(first: str, second: str, metric: str = "test") -> Checks:
         return better(evidence, title, _side(evidence, objective, first), _side(evidence, objective, second), metric)
 
     return each_objective(check)
+
+
+def default_rate(evidence: Evidence) -> list[Check]:
+    """Whether each scheme beats joint training at Adam's default rate, under the first objective."""
+    cells = evidence.lead.cells
+    row = leads.row(evidence.task, "marginal", leads.DEFAULT)
+    joint = ("joint", cells[row, "joint"].recipes)
+    return [better(evidence, scheme, (scheme, cells[row, scheme].recipes), joint) for scheme in ("stage", *REMEDIES)]
 
 
 def level_with_stage(scheme: str) -> Checks:

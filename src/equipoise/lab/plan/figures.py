@@ -89,13 +89,18 @@ def rates(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figur
     curves = []
     for scheme in SCHEMES:
         chosen = setting(task, "marginal", scheme, known=known)
-        first = chosen.learning_rates[0]
-        points: dict[float | None, tuple[Recipe, ...]] = {}
-        for rate in RATES:
-            every = tuple(float(f"{rate / first * x:.6g}") for x in chosen.learning_rates)
-            points[rate] = runs(replace(chosen, learning_rates=every), **which)
-        curves.append(Curve(scheme, points))
+        curves.append(Curve(scheme, {rate: runs(at_rate(chosen, rate), **which) for rate in RATES}))
     return Figure("rates", "Accuracy by learning rate", "learning rate", "accuracy", tuple(curves))
+
+
+def at_rate(recipe: Recipe, rate: float) -> Recipe:
+    """The recipe with this learning rate in its first phase; the rates of other phases keep their proportion to it.
+
+    >>> at_rate(Recipe("ocr", scheme="stage", learning_rates=(3e-3, 3e-2, 1e-3)), 3e-4).learning_rates
+    (0.0003, 0.003, 0.0001)
+    """
+    first = recipe.learning_rates[0]
+    return replace(recipe, learning_rates=tuple(float(f"{rate / first * x:.6g}") for x in recipe.learning_rates))
 
 
 FIGURES = {

@@ -41,10 +41,11 @@ def effect_lines(verdict: Verdict) -> list[str]:
 
 def comparison_blocks(verdicts: Sequence[Verdict]) -> list[Block]:
     """The comparisons of each claim, folded."""
-    return [Fold(_title(verdict), (_comparisons(verdict),)) for verdict in verdicts]
+    return [Fold(title_of(verdict), (_comparisons(verdict),)) for verdict in verdicts]
 
 
-def _title(verdict: Verdict) -> str:
+def title_of(verdict: Verdict) -> str:
+    """The verdict, the claim and the effect, in one line."""
     claim = f"{verdict.status}{_count(verdict)}: {verdict.claim.text} ({verdict.claim.where})"
     return " ".join([claim, "; ".join(effect_lines(verdict))]).strip()
 

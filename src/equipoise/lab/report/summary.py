@@ -1,10 +1,10 @@
-"""The summary page: the main table of every task, the verdict on every claim, and how it was run."""
+"""The summary page: the lead of every task, the verdict on every claim, and how it was run."""
 
 from collections.abc import Mapping, Sequence
 
 from ..judge.claims import about
 from ..judge.evidence import Evidence
-from ..judge.statistics import Results, summarize
+from ..judge.statistics import Results
 from ..judge.verdicts import Verdict
 from ..plan.finetuning import corpus
 from ..run.store import Record
@@ -14,7 +14,7 @@ from . import tagging_page, wording
 from .blocks import Block, Command, Fold, Grid, Heading, Items, Text, paragraphs
 from .claim_section import claim_cell
 from .failures import failures
-from .table_sections import printed_text, results_grid
+from .lead_section import lead_blocks
 
 PROMISES = ("finetuning-rates", "finetuning-gain", "learned-harm", "learned-decades")
 """The claims about learned scaling that decide whether it is the default of `ChainCRF`."""
@@ -39,7 +39,7 @@ def summary_page(
     if paper:
         blocks.append(Text(wording.TABLES))
     for evidence in paper:
-        blocks += _main_table(evidence)
+        blocks += _lead(evidence, verdicts[evidence.task])
     if finetuned:
         blocks += _finetuning(finetuned)
     used = {kept.recipe.scheme for kept in results.records}
@@ -56,18 +56,9 @@ def summary_page(
     return blocks + _how(results)
 
 
-def _main_table(evidence: Evidence) -> list[Block]:
+def _lead(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[Block]:
     task = named(evidence.task)
-    blocks: list[Block] = [Heading(2, f"{task.title} ({task.unit})", f"{evidence.task}.md")]
-    grid = results_grid(evidence.table("main"), evidence.results, brief=True)
-    if grid is not None:
-        blocks.append(grid)
-    for cell in evidence.table("unary").cells.values():
-        found = summarize(cell.recipes, evidence.results)
-        if found.mean is not None:
-            paper = f" (paper {printed_text(cell.printed)})" if cell.printed else ""
-            blocks.append(Text(f"The net alone: {found}{paper}."))
-    return blocks
+    return [Heading(2, f"{task.title} ({task.unit})", f"{evidence.task}.md"), *lead_blocks(evidence, verdicts)]
 
 
 def _finetuning(every: list[Evidence]) -> list[Block]:

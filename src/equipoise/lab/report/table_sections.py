@@ -1,10 +1,15 @@
 """The tables as blocks: results, training time, and the ratio of the parts at the end of training."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from ...energies import ChainEnergy
 from ..judge.statistics import PaperDifference, Results, Summary, signed, summarize, versus_paper
 from ..plan.paper import Printed
 from ..plan.tables import TITLES, Cell, Table
+from ..recipe import Recipe
+from ..tasks import named
 from .blocks import Block, Fold, Grid, Text
 
 ABOVE, BELOW = "▲", "▼"
@@ -15,22 +20,23 @@ def table_blocks(table: Table, results: Results) -> list[Block]:
     grid = results_grid(table, results)
     if grid is None:
         return []
-    return [grid, Fold("Details of every cell", (_every_cell(table, results),))]
+    details = Fold("Details of every cell", (_every_cell(table, results),))
+    return [grid, Text(settings_text(table.recipes, results)), details]
 
 
-def results_grid(table: Table, results: Results, brief: bool = False) -> Grid | None:
-    """The table; `brief` without marks and differences. None without results."""
+def results_grid(table: Table, results: Results) -> Grid | None:
+    """The table; None without results."""
     found = {place: summarize(cell.recipes, results) for place, cell in table.cells.items()}
     if not any(summary.mean is not None for summary in found.values()):
         return None
     rows = []
     for row in table.rows:
         places = [(row, column) for column in table.columns]
-        rows.append((_title(row), *(_cell(found.get(place), table.cells.get(place), brief) for place in places)))
+        rows.append((_title(row), *(_cell(found.get(place), table.cells.get(place)) for place in places)))
     return Grid(("", *table.columns), tuple(rows))
 
 
-def _cell(summary: Summary | None, cell: Cell | None, brief: bool) -> str:
+def _cell(summary: Summary | None, cell: Cell | None) -> str:
     if summary is None or cell is None:
         return ""
     if summary.mean is None:
@@ -39,8 +45,6 @@ def _cell(summary: Summary | None, cell: Cell | None, brief: bool) -> str:
     small = [f"{summary.diverged} diverged"] if summary.diverged else []
     if difference is None or cell.printed is None:
         return "\n".join([f"{summary}", *small])
-    if brief:
-        return "\n".join([f"{summary}", ", ".join([f"paper {printed_text(cell.printed)}", *small])])
     mark = "" if not difference.off else f" {ABOVE if difference.difference > 0 else BELOW}"
     paper = f"paper {cell.printed.mean:.1f} ({signed(difference.difference)})"
     return f"{summary}{mark}\n{', '.join([paper, *small])}"
@@ -48,7 +52,7 @@ def _cell(summary: Summary | None, cell: Cell | None, brief: bool) -> str:
 
 def _every_cell(table: Table, results: Results) -> Grid:
     header = (
-        "", "scheme", "ours", "paper", "difference", "within noise", "runs", "failed", "missing", "diverged",
+        "", "scheme", "ours", "paper", "difference", "within noise", "runs", "failed", "missing", "diverged", "dead",
         "training examples", "s per run", "time relative to joint", "epochs",
     )  # fmt: skip
     rows = []
@@ -62,6 +66,7 @@ def _every_cell(table: Table, results: Results) -> Grid:
                 _title(row), column, f"{summary}", printed_text(cell.printed) if cell.printed else "",
                 signed(difference.difference) if difference else "", _inside(difference),
                 f"{summary.runs}", f"{summary.failed}", f"{summary.missing}", f"{summary.diverged}",
+                f"{summary.dead}",
                 f"{training.mean:.2f}" if training.mean is not None else "",
                 _number(summary.seconds, 2), f"{share:.2f}" if share else "", _number(summary.epochs, 0),
             )
@@ -108,6 +113,33 @@ def balance_blocks(table: Table, results: Results) -> list[Block]:
         "medians over runs, with quartiles where they differ."
     )
     return [Grid(("", *table.columns), tuple(rows)), Text(caption)]
+
+
+def settings_text(recipes: Iterable[Recipe], results: Results) -> str:
+    """How the runs of a table were trained: what its recipes share, or every value that occurs, and the devices."""
+    records = results.of(recipes)
+    used = [kept.recipe for kept in records]
+
+    def values(name: str, some: Iterable[Recipe] = used) -> str:
+        return " and ".join(
+            f"{x:g}" if isinstance(x, float) else f"{x}" for x in sorted({getattr(r, name) for r in some})
+        )
+
+    patience = {"exact": "after k epochs without a gain", "torch": "after k + 1 epochs without a gain, as PyTorch does"}
+    parts = [f"batches of {values('batch_size')}"]
+    if any(recipe.schedule == "plateau" for recipe in used):
+        cuts = " or ".join(text for name, text in patience.items() if name in {recipe.patience for recipe in used})
+        parts.append(f"the rate is cut {cuts} (k = {values('plateau')}; `patience` {values('patience')})")
+    searched = {(recipe.search, recipe.subset) for recipe in used if recipe.scheme == "online"}
+    kinds = {"train": "training examples", "valid": "held-out examples"}
+    if searched:
+        shown = " or ".join(f"{count:,} {kinds[where]}" for where, count in sorted(searched))
+        parts.append(f"online searches alpha on {shown}")
+    chain = any(isinstance(getattr(named(recipe.task), "energy", None), ChainEnergy) for recipe in used)
+    if chain and any(recipe.scheme != "unary" for recipe in used):
+        parts.append(f"W starts with a standard deviation of {values('matrix_std')} (learned: a thousandth of it)")
+    devices = sorted({f"{kept.device}, {kept.precision}" for kept in records})
+    return f"Settings: {'; '.join([*parts, *devices])}."
 
 
 def _title(row: tuple[str, str]) -> str:

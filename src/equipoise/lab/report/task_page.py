@@ -1,4 +1,4 @@
-"""The page of a task: its tables and figures with notes, the comparisons of every claim, hyperparameters."""
+"""The page of a task: its lead, its tables and figures with notes, the comparisons of every claim, hyperparameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +17,7 @@ from .blocks import Block, Command, Heading, Items, Text, paragraphs
 from .choice_section import choice_blocks
 from .claim_section import comparison_blocks
 from .figure_sections import figure_blocks
+from .lead_section import lead_blocks, not_holding
 from .table_sections import balance_blocks, table_blocks, time_blocks
 
 FIRST = "main"
@@ -28,7 +29,9 @@ def task_page(
 ) -> list[Block]:
     task = named(evidence.task)
     start = f"Test results: {task.unit}; mean ± standard deviation over seeds."
-    blocks: list[Block] = [Heading(1, task.title), Text(f"{start} {wording.CAPTION}")]
+    blocks: list[Block] = [Heading(1, task.title), Text(start), *lead_blocks(evidence, verdicts)]
+    blocks += [*paragraphs(notes.get(f"{evidence.task}/lead", "")), *not_holding(verdicts)]
+    blocks += [Heading(2, "How to read the tables"), Text(wording.CAPTION)]
     every_table, every_figure = experiments(evidence)
     for table in every_table:
         found = table_blocks(table, evidence.results)

@@ -9,7 +9,8 @@ INTRODUCTION = (
 
 TABLES = (
     "Test results as mean ± standard deviation over seeds; below, in small type, the paper's number. Columns are "
-    "training schemes, rows are objectives."
+    "training schemes, rows are objectives under a setting: Adam's default rate, and the tuned one. A dash means that "
+    "there are too few runs."
 )
 
 CLAIMS = (
@@ -58,6 +59,13 @@ CAPTION = (
     "The small line is the paper's number, with our difference in brackets; ▲ and ▼ mark differences of more than 0.3 "
     "points. Within noise: the difference is at most two standard deviations, of ours and the paper's together. "
     "Diverged: a result below three quarters of the median run's; one such run lowers a mean by about a point."
+)
+
+NOT_HOLDING = "All comparisons are in the section “Claims”, each with the interval that decides it."
+
+DEAD = (
+    "A run counts as dead if its ratio ‖U‖ / ‖W‖ ends above 10,000 or is infinite (W = 0). Where W = 0 the CRF has no "
+    "effect; a finite ratio alone does not show this, because the Gaussian W sums over all pairs of pixels."
 )
 
 FINETUNING = (

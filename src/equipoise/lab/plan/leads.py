@@ -1,0 +1,55 @@
+"""The table that a results page starts with: every scheme at Adam's default rate, and tuned, with the paper's numbers.
+
+    row = an objective under a setting
+
+    rate 1e-3    the tuned recipe with 1e-3 as its first learning rate; further stages keep their proportion to it
+    tuned        the recipe of the main table
+
+Both were recorded for other tables and figures, so this table needs no runs of its own.
+"""
+
+from typing import Any
+
+from ..recipe import Recipe
+from ..tasks import named
+from . import paper
+from .figures import at_rate
+from .tables import SCHEMES, TITLES, Cell, Table, runs, setting
+
+DEFAULT_RATE = 1e-3
+"""The learning rate of Adam in its paper and in PyTorch."""
+COLUMNS = ("unary", *SCHEMES)
+DEFAULT, TUNED = "rate 1e-3", "tuned"
+
+
+def row(task: str, objective: str, setting: str) -> tuple[str, str]:
+    """The row of an objective under a setting.
+
+    >>> row("ocr", "marginal", TUNED)
+    ('ocr', 'Cross-entropy, tuned')
+    """
+    return task, f"{TITLES[objective]}, {setting}"
+
+
+def recipe(task: str, objective: str, scheme: str, where: str, known: dict[str, Any] | None = None) -> Recipe:
+    """The recipe of a cell."""
+    tuned = setting(task, objective, scheme, known=known)
+    return at_rate(tuned, DEFAULT_RATE) if where == DEFAULT else tuned
+
+
+def lead(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """The table of a task; the net alone is in the rows of the first objective."""
+    cells = {}
+    for objective in named(task).objectives:
+        for where in (DEFAULT, TUNED):
+            for scheme in COLUMNS if objective == "marginal" else SCHEMES:
+                cell = Cell(
+                    runs(recipe(task, objective, scheme, where, known), **which), printed(task, objective, scheme)
+                )
+                cells[row(task, objective, where), scheme] = cell
+    return Table("lead", "Adam's default rate, and tuned", COLUMNS, cells)
+
+
+def printed(task: str, objective: str, scheme: str) -> paper.Printed | None:
+    """The paper's number."""
+    return paper.UNARY.get(task) if scheme == "unary" else paper.CELLS.get((task, "adam", objective, scheme))
