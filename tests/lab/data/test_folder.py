@@ -53,7 +53,9 @@ def test_one_of_two_alternatives_is_enough(tmp_path: Path) -> None:
 def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(UnknownDatasetError, match="did you mean horses"):
         require("horse")
-    with pytest.raises(UnknownDatasetError, match="the data sets are ocr, conll2000, wnut17, glove, senna, horses"):
+    with pytest.raises(
+        UnknownDatasetError, match="the data sets are ocr, conll2000, wnut17, bc5cdr, glove, senna, horses"
+    ):
         dataset("zzz")
 
 
@@ -103,7 +105,7 @@ def test_registry_entries_are_complete_and_note_missing_digests() -> None:
 
 
 def test_the_real_data_folder_is_correct(real_folder: Path) -> None:
-    for name, count in {"ocr": 2, "conll2000": 2, "wnut17": 3, "glove": 1, "horses": 658}.items():
+    for name, count in {"ocr": 2, "conll2000": 2, "wnut17": 3, "bc5cdr": 3, "glove": 1, "horses": 658}.items():
         states = verify(name, real_folder)
         assert [state.state for state in states] == ["ok"] * count
         assert present(name, real_folder).complete

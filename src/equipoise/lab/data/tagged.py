@@ -1,4 +1,4 @@
-"""The two corpora of tagged sentences, CoNLL-2000 chunks and WNUT-17 entities, in one form: words and tags by part."""
+"""The corpora of tagged sentences in one form, words and tags by part: CoNLL-2000, WNUT-17 and BC5CDR."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from . import conll, wnut17
 from .folder import require
 from .wnut17 import Sentence
 
-PARTS = {"conll2000": ("train", "test"), "wnut17": ("train", "dev", "test")}
+PARTS = {"conll2000": ("train", "test"), "wnut17": ("train", "dev", "test"), "bc5cdr": ("train", "dev", "test")}
 
 Corpus = dict[str, list[Sentence]]
 
@@ -16,14 +16,14 @@ def read(name: str, data_dir: str | Path | None = None) -> Corpus:
 
     >>> read("conll2003")
     Traceback (most recent call last):
-    ValueError: the corpus must be one of conll2000, wnut17, got 'conll2003'
+    ValueError: the corpus must be one of conll2000, wnut17, bc5cdr, got 'conll2003'
     """
     if name not in PARTS:
         raise ValueError(f"the corpus must be one of {', '.join(PARTS)}, got {name!r}")
     files = require(name, data_dir)
-    if name == "wnut17":
-        return {part: list(wnut17.read(files[part])) for part in PARTS[name]}
-    return {part: [Sentence(x.words, x.tags) for x in conll.read(files[part])] for part in PARTS[name]}
+    if name == "conll2000":
+        return {part: [Sentence(x.words, x.tags) for x in conll.read(files[part])] for part in PARTS[name]}
+    return {part: list(wnut17.read(files[part])) for part in PARTS[name]}
 
 
 def tags_of(corpus: Corpus) -> list[str]:

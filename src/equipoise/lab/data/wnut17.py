@@ -1,6 +1,6 @@
-"""Read WNUT-17 columns: a word, a tab and its entity tag on each line, a blank line between sentences.
+"""Read WNUT-17 and BC5CDR columns: a word, a tab and its entity tag on each line, a blank line between sentences.
 
-In the publisher's training part most separators are a line with one tab, and the others are empty lines.
+In the publisher's training part of WNUT-17 most separators are a line with one tab, and the others are empty lines.
 """
 
 from collections.abc import Iterator

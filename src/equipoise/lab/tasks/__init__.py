@@ -8,11 +8,11 @@ import torch
 from .chunking import Chunking
 from .horses import Horses
 from .ocr import OCR
-from .tagging import TaggingCoNLL2000, TaggingWNUT17
+from .tagging import TaggingBC5CDR, TaggingCoNLL2000, TaggingWNUT17
 from .task import Batch, Parameters, Split, Task
 
 TASKS: dict[str, Any] = {"ocr": OCR, "chunking": Chunking, "horses": Horses}
-TASKS |= {task.name: task for task in (TaggingCoNLL2000, TaggingWNUT17)}
+TASKS |= {task.name: task for task in (TaggingCoNLL2000, TaggingWNUT17, TaggingBC5CDR)}
 """The classes of the tasks by name. Most read their data when they are created, `horses` when the data is used."""
 
 

@@ -9,14 +9,14 @@ from lab.tasks.tagging import tiny
 from seqeval.metrics import f1_score
 
 from equipoise.lab.data import encoders
-from equipoise.lab.data.errors import MissingFileError
+from equipoise.lab.data.errors import DataError, MissingFileError
 from equipoise.lab.nets.dropout import SPAN, Dropout
 from equipoise.lab.tasks import load, named
 from equipoise.lab.tasks.tagging import pack
 from equipoise.lab.tasks.tagging.task import DROPOUT, Tagging, TaggingWNUT17
 from equipoise.lab.training import Model
 
-NAMES = ("tagging-conll2000", "tagging-wnut17")
+NAMES = ("tagging-conll2000", "tagging-wnut17", "tagging-bc5cdr")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def _tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def real() -> dict[str, Tagging]:
-    """Both tasks with the packed MiniLM, or a skip."""
+    """The tasks with the packed MiniLM, or a skip."""
     try:
         return {name: named(name)() for name in NAMES}
     except MissingFileError:
@@ -115,6 +115,16 @@ def test_the_parts_are_disjoint_and_the_same_for_all_seeds(name: str) -> None:
         task.split(1, 0)
 
 
+def test_a_pack_without_the_corpus_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EQUIPOISE_ENCODERS", str(tmp_path))
+    one = tiny.made()
+    del one.corpora["bc5cdr"]
+    pack.save(one, tmp_path / "minilm.safetensors")
+    assert load("tagging-wnut17").name == "tagging-wnut17"
+    with pytest.raises(DataError, match="was made without bc5cdr: pack the checkpoint again"):
+        load("tagging-bc5cdr")
+
+
 @pytest.mark.usefixtures("_tiny")
 def test_an_unknown_net_is_an_error_that_names_the_nets() -> None:
     with pytest.raises(ValueError, match=r"minilm, bilstm and packed encoders, got 'lstm'"):
@@ -137,10 +147,11 @@ def test_the_metric_is_that_of_seqeval(net: str) -> None:
 
 @pytest.mark.slow
 def test_known_counts(real: dict[str, Tagging]) -> None:
-    chunks, entities = (real[name] for name in NAMES)
+    chunks, entities, medicine = (real[name] for name in NAMES)
     assert list(map(len, chunks.split(0, 0))) == [8042, 894, 2012]
     assert list(map(len, entities.split(0, 0))) == [3394, 1009, 1287]
-    assert (len(chunks.tags), len(entities.tags)) == (23, 13)
+    assert list(map(len, medicine.split(0, 0))) == [4560, 4581, 4797]
+    assert (len(chunks.tags), len(entities.tags), len(medicine.tags)) == (23, 13, 5)
     assert "I-LST" in chunks.tags
     assert len(chunks.order) == 10948
     # The numbers of entities that the publisher gives for training, development and test.

@@ -1,4 +1,4 @@
-"""A packed encoder: weights in float16, and both corpora as numbers of words, pieces and tags, in one safetensors file.
+"""A packed encoder: weights in float16, and the corpora as numbers of words, pieces and tags, in one safetensors file.
 
     encoder.*                  the weights; of the vocabulary only the rows that occur
     pieces, piece_counts       the pieces of every word, as rows of the vocabulary
@@ -45,9 +45,14 @@ class Pack:
     origin: dict[str, Any]
     """Name, digests of the checkpoint and of the corpora, and terms."""
 
+    def corpus(self, name: str) -> Corpus:
+        if name not in self.corpora:
+            raise DataError(f"the packed encoder was made without {name}: pack the checkpoint again")
+        return self.corpora[name]
+
 
 def make(name: str, checkpoint: Checkpoint, data_dir: str | Path | None = None) -> Pack:
-    """Pack a checkpoint with both corpora, which must be in the data folder."""
+    """Pack a checkpoint with the corpora, which must be in the data folder."""
     fields = json.loads(checkpoint.config)
     config = Config.of(fields)
     every = from_checkpoint(tensors.parse(checkpoint.weights, "model.safetensors")[0], fields)

@@ -12,7 +12,9 @@ TUNED = (3e-5, 1e-4, 3e-4, 1e-3)
 """The learning rates of Adam to try for an encoder."""
 
 
-def _settings(task: str, epochs: int, subset: int) -> Settings:
+def _settings(
+    task: str, epochs: int, subset: int, experiments: tuple[str, ...] = ("rates", "little", "scratch")
+) -> Settings:
     base = Recipe(
         task, objective="likelihood", batch_size=32, weight_decay=0.01, schedule="linear", clip=1.0, max_epochs=epochs
     )
@@ -40,10 +42,11 @@ def _settings(task: str, epochs: int, subset: int) -> Settings:
         grid=Grid(RATES | {"adam": TUNED}, {"adam": (TUNED, (1e-2,), TUNED), **stages}, ALPHAS, (0.001,)),
         rounds=ROUNDS,
         nets={"bilstm": bilstm},
-        experiments=("rates", "little", "scratch"),
+        experiments=experiments,
         tuned=False,
     )
 
 
 CONLL2000 = _settings("tagging-conll2000", epochs=3, subset=3000)
 WNUT17 = _settings("tagging-wnut17", epochs=5, subset=3000)
+BC5CDR = _settings("tagging-bc5cdr", epochs=3, subset=3000, experiments=())

@@ -1,7 +1,8 @@
-"""Tagging of words with a pretrained encoder and a linear-chain CRF: two corpora, one task each.
+"""Tagging of words with a pretrained encoder and a linear-chain CRF: three corpora, one task each.
 
     tagging-conll2000    chunks of CoNLL-2000, 23 tags; a tenth of the training part, the same for all seeds, validates
     tagging-wnut17       entities of WNUT-17, 13 tags; the publisher's development part validates
+    tagging-bc5cdr       chemicals and diseases of BC5CDR, 5 tags; the publisher's development part validates
 
 The metric is F1 over chunks or entities. The nets are
 
@@ -31,7 +32,7 @@ from ..task import Batch, Parameters, Split
 from . import pack
 from .nets import Pretrained, Words
 from .sentences import Sentences
-from .settings import CONLL2000, WNUT17
+from .settings import BC5CDR, CONLL2000, WNUT17
 
 VALIDATION = 0.1
 DEFAULT = "minilm"
@@ -57,6 +58,7 @@ class Tagging(CountsChunks):
     replicas_at_once = 128
     at_once = 8192
     graphs_per_room = True
+    head = "unary.scores."
     energy = ChainEnergy()
 
     def __init__(
@@ -65,7 +67,7 @@ class Tagging(CountsChunks):
         self.device, self.data_dir = torch.device(device), data_dir
         wanted = DEFAULT if net == "default" else net
         packed = self._pack(wanted) if wanted != "bilstm" else None
-        corpus = self._corpus() if packed is None else packed.corpora[self.corpus]
+        corpus = self._corpus() if packed is None else packed.corpus(self.corpus)
         self.tags = tagged.tags_of(corpus)
         self._place(corpus)
         self.net: Pretrained | Words
@@ -93,7 +95,7 @@ class Tagging(CountsChunks):
             return tagged.read(self.corpus, self.data_dir)
         except MissingFileError:
             try:
-                return pack.load(encoders.find(DEFAULT, self.data_dir)).corpora[self.corpus]
+                return pack.load(encoders.find(DEFAULT, self.data_dir)).corpus(self.corpus)
             except MissingFileError:
                 pass
             raise
@@ -170,3 +172,10 @@ class TaggingWNUT17(Tagging):
     title = "Entities with a pretrained encoder"
     corpus = "wnut17"
     settings = WNUT17
+
+
+class TaggingBC5CDR(Tagging):
+    name = "tagging-bc5cdr"
+    title = "Chemicals and diseases with a pretrained encoder"
+    corpus = "bc5cdr"
+    settings = BC5CDR
