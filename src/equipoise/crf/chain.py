@@ -20,12 +20,13 @@ from ..objectives import RULES, Objective
 from ..scaling import Fixed, Scaling
 from ..scaling.broadcasting import leading
 from . import scanning
-from .potentials import ChainPotentials, Potentials
+from .counted import CountedPotentials
+from .potentials import Potentials
 from .reduction import reduce, reduced
 from .searching import collect, searchable
 
 
-class ChainCRF(ChainPotentials):
+class ChainCRF(CountedPotentials):
     """A linear-chain CRF layer: unary scores in, loss, labels or marginals out.
 
     Shapes: unary (*batch, L, M), labels (*batch, L), mask (*batch, L). A mask is boolean (or 0 and 1) and may have any

@@ -166,6 +166,12 @@ class Learned(Scaling):
         stored = (self.size, found.size), (self.examples, found.examples)
         return found._replace(log_scales=pace(norms(), Paced(self.log_scales, self.squares, self.steps), stored))
 
+    @torch.no_grad()
+    def place(self, pairwise: Tensor, size: Tensor) -> Tensor:
+        """e^w becomes the size, where it is not 0."""
+        self.log_scales[..., 1] = torch.where(size > 0, size.log(), self.log_scales[..., 1])
+        return pairwise
+
     def kernel_state(self) -> KernelState | None:
         if type(self) is not Learned or self.size.ndim:
             return None

@@ -112,6 +112,13 @@ class Scaling(nn.Module):
         """
         return self.state()
 
+    def place(self, pairwise: Tensor, size: Tensor) -> Tensor:
+        """The parameters whose scaled form is this pairwise part, of size ||W||; the state may change.
+
+        A method that fixes the size of the pairwise part has them up to scale.
+        """
+        return pairwise
+
     @staticmethod
     def measured(state: State, norms: Norms, weights: Tensor | None = None) -> State:
         """The state with what a training step measures on its batch. Fields may depend on the norms."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .broadcasting import divide
+from .broadcasting import divide, multiply
 from .method import Scaling, positive
 from .norms import Norms
 
@@ -43,6 +43,9 @@ class Temperature(Scaling):
 
     def state(self) -> State:
         return State(self.alpha, self.normalize)
+
+    def place(self, pairwise: Tensor, size: Tensor) -> Tensor:
+        return pairwise if self.normalize else multiply(1 / self.alpha, pairwise)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, normalize={self.normalize}"
