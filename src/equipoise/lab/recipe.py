@@ -24,6 +24,7 @@ LARGEST = sys.float_info.max
 ADDED = (
     *("schedule", "warmup", "clip", "share"),
     *("search", "search_time", "add_searched", "patience", "matrix_std"),
+    *("counts", "pairwise_size", "head_std", "head_rate", "tested"),
 )
 """Fields that are left out of the key while they have their default, so that older records keep their keys."""
 
@@ -104,6 +105,20 @@ class Recipe:
     matrix_std: float = 0.1
     """The standard deviation of the initial transition matrix W; learned starts with a thousandth of it."""
 
+    counts: bool = False
+    """Whether the pairwise part starts from the label counts of the training examples (`crf.counts`)."""
+    pairwise_size: float = 0.0
+    """||W|| of the initial pairwise parameters with `counts`, for schemes that divide by it; 0 for that of the counts.
+
+    The scores are the same. A smaller W turns faster.
+    """
+    head_std: float = 0.0
+    """The standard deviation of the initial weights of the net's last layer; 0 for the net's default."""
+    head_rate: float = 1.0
+    """The factor of the learning rate of the net's last layer."""
+    tested: bool = True
+    """Whether the run is evaluated on the test examples, and on the training examples; otherwise both are null."""
+
     def __post_init__(self) -> None:
         named = {"scheme": SCHEMES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
         named |= {"search": SEARCHES, "search_time": SEARCH_TIMES, "patience": PATIENCES}
@@ -118,6 +133,13 @@ class Recipe:
             raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
         if not self.clip >= 0:
             raise ValueError(f"clip must not be negative, got {self.clip}")
+        if not self.head_rate > 0:
+            raise ValueError(f"head_rate must be positive, got {self.head_rate}")
+        for name in ("head_std", "pairwise_size"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.search_time == "end" and not self.tested:
+            raise ValueError("a search at the end is part of the test: search_time must be 'epoch' if tested is false")
         if not 0 <= self.warmup <= 1:
             raise ValueError(f"warmup must be between 0 and 1, got {self.warmup}")
         if not 0 < self.share <= 1:

@@ -12,6 +12,7 @@ import torch
 
 from .. import scaling
 from ..scaling import Scaling
+from .scales import Scales, ScalesOnce
 
 Trained = Literal["unary", "pairwise", "both"]
 
@@ -37,6 +38,9 @@ class Scheme:
     """The fields that recipes must have in common to share a method."""
     pairwise_rate: float = 1.0
     """The factor of the learning rate of the CRF's own parameters."""
+
+    pairwise: bool = True
+    """Whether there is a pairwise part; otherwise it is 0 and is not trained."""
 
     def make(self, recipes: Sequence[Any]) -> Scaling:
         """One method for these recipes, one replica each."""
@@ -93,4 +97,19 @@ SCHEMES = {
         f"joint, with a learning rate {factor} times larger for the CRF", pairwise_rate=float(factor)
     )
     for factor in (10, 100, 1000)
+}
+SCHEMES |= {
+    "unary_scaled": Scheme(
+        "the net alone, with its scores divided by their size and multiplied by a learned scale",
+        scaling.Learned,
+        _learned,
+        pairwise=False,
+        pairwise_rate=0.0,
+    ),
+    "scales": Scheme("joint, with a learned scale for each part, and no division", Scales, _learned),
+    "scales_once": Scheme(
+        "joint, with a learned scale for each part, and the net's part divided by its size in the first examples",
+        ScalesOnce,
+        _learned,
+    ),
 }

@@ -40,8 +40,9 @@ def moved(use: bool, monkeypatch: pytest.MonkeyPatch, clip: Tensor | None) -> di
             for name, x in parameters.items()
         }
         moves = torch.tensor([1.0, float(step % 3 > 0), 1.0], device=DEVICE)
+        factors = {"pairwise.": faster, "unary.b": 1 / faster}
         optimizers.step(
-            optimizer, parameters, gradients, state, steps, rate, moves, decay, alone, pairwise_rate=faster, clip=clip
+            optimizer, parameters, gradients, state, steps, rate, moves, decay, alone, factors=factors, clip=clip
         )
     slots = {f"{name}/{slot}": x for name, each in state.items() for slot, x in each.items()}
     return parameters | slots | {"steps": steps}

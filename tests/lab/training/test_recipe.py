@@ -12,7 +12,11 @@ from equipoise.lab.recipe import OBJECTIVES, OPTIMIZERS, SCHEMES, Recipe
 
 def test_names_of_schemes_objectives_and_optimizers() -> None:
     paper = ["unary", "stage", "joint", "online", "offline", "offline_reg", "temperature", "learned"]
-    assert [*SCHEMES] == [*paper, "joint_x10", "joint_x100", "joint_x1000"]
+    assert [*SCHEMES] == [
+        *paper,
+        *("joint_x10", "joint_x100", "joint_x1000"),
+        *("unary_scaled", "scales", "scales_once"),
+    ]
     assert set(OBJECTIVES) == {"marginal", "margin", "likelihood", "mean_field"}
     assert OPTIMIZERS == ("adam", "sgd", "rmsprop")
 

@@ -173,7 +173,7 @@ def descend(method: Method, case: Case, rates: Tensor, model: Trained, batches: 
     rule = optimizers.make(case.optimizer, momentum=0.9)
     state, taken, moves = optimizers.fresh(rule, parameters), torch.zeros(e), torch.ones(e)
     limit, decay = torch.full((e,), case.clip), torch.full((e,), 0.01 if case.optimizer == "adam" else 0.0)
-    times = torch.full((e,), method.rate)
+    factors = {optimizers.PAIRWISE: torch.full((e,), method.rate)}
     warmup, total = torch.tensor([float(schedules.warmup_steps(0.1, case.steps)), case.steps])
     for scores, labels in zip(*batches, strict=True):
         repeat = e // len(scores)
@@ -183,4 +183,4 @@ def descend(method: Method, case: Case, rates: Tensor, model: Trained, batches: 
         gradients = dict(zip(parameters, found, strict=True))
         rate = rates * schedules.linear(taken, warmup, total)
         clip = clipping.factor(gradients, limit)
-        optimizers.step(rule, parameters, gradients, state, taken, rate, moves, decay, pairwise_rate=times, clip=clip)
+        optimizers.step(rule, parameters, gradients, state, taken, rate, moves, decay, factors=factors, clip=clip)

@@ -20,16 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...scaling import Scaling
 from .. import tasks
 from ..files import WritingError
 from ..recipe import Recipe
 from ..tasks import Parameters, Split, Task
-from . import optimizers
+from . import optimizers, start
 from .checkpoint import Journal
 from .examples import Examples, examples
-from .groups import ALPHA, scaling_state
-from .phases import groups_for_testing, method, phases, shared_first_phase, stack_groups
+from .groups import ALPHA
+from .phases import groups_for_testing, phases, shared_first_phase, stack_groups
 from .replica import Epoch, Replica, Run
 from .stack import Stack
 from .steps import Step, Stepper
@@ -41,10 +40,6 @@ Done = Callable[[Run, Parameters], None]
 """Called with each finished run and its parameters (without the dimension of replicas)."""
 
 STACK_SIZE = {"cpu": 8, "cuda": 512}
-MATRIX = "pairwise.matrix"
-"""The transition matrix of tasks with chains. Its initial size depends on the scaling method."""
-INITIAL_STD = 0.1
-"""The standard deviation with which tasks create it."""
 COMPACT = 0.85
 """On a GPU a stack is rebuilt when only this share of its replicas is unfinished: recording its step takes time."""
 
@@ -112,6 +107,7 @@ class _Trainer:
         self.stack_size = stack_size or STACK_SIZE.get(device.type, 8)
         for recipe in recipes:
             _check(recipe, self.split(recipe))
+            start.check(recipe, self.task(recipe))
         self.progress = journal.resume(recipes)
 
     def run(self) -> list[Run]:
@@ -195,11 +191,7 @@ class _Trainer:
         return stack
 
     def _start(self, replica: Replica) -> Parameters:
-        parameters = self.task(replica.recipe).init(replica.generator("init"))
-        if MATRIX in parameters:
-            relative = method([replica.recipe]).pairwise_std / Scaling.pairwise_std
-            parameters[MATRIX] = parameters[MATRIX] * relative * (replica.recipe.matrix_std / INITIAL_STD)
-        return parameters | scaling_state(replica.recipe)
+        return start.start(replica, self.task(replica.recipe), self.split(replica.recipe).train)
 
     def _epoch(self, stack: Stack, stepper: Stepper) -> None:
         """One pass over the training examples, with validation where it is due."""
@@ -249,8 +241,8 @@ class _Trainer:
         """Replicas that can be tested together, as many at once as fit."""
         for group in groups_for_testing([self.recipes[i] for i in numbers]):
             room = self._max_replicas(self.recipes[numbers[group[0]]])
-            for start in range(0, len(group), room):
-                yield [numbers[place] for place in group[start : start + room]]
+            for begin in range(0, len(group), room):
+                yield [numbers[place] for place in group[begin : begin + room]]
 
     def _copy_first_phases(self) -> None:
         """Copy the result of a first phase to all replicas that share it."""
@@ -269,7 +261,11 @@ class _Trainer:
         """Test every complete replica with the parameters that its last phase kept."""
         progress = self.progress
         ready = [i for i, replica in enumerate(progress.replicas) if replica.complete and i not in progress.runs]
-        for numbers in self._groups_for_testing(ready):
+        for i in ready:
+            if not (replica := progress.replicas[i]).recipe.tested:
+                progress.runs[i] = replica.untested_run()
+                self._hand_out(i)
+        for numbers in self._groups_for_testing([i for i in ready if progress.replicas[i].recipe.tested]):
             stack = self._stack(numbers)
             stack.search([self._subset(replica) for replica in stack.replicas], "end")
             splits = [self.split(replica.recipe) for replica in stack.replicas]

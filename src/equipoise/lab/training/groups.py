@@ -101,9 +101,9 @@ def scaling_state(recipe: Recipe) -> Parameters:
     return others | own_scaling_state(recipe)
 
 
-def own_scaling_state(recipe: Recipe) -> Parameters:
-    """Alpha, and the fields that training changes in the method of this recipe."""
-    how = method([recipe])
+def own_scaling_state(recipe: Recipe, how: Scaling | None = None) -> Parameters:
+    """Alpha, and the fields that training changes in the method of this recipe, or in a method made for it."""
+    how = how or method([recipe])
     held = {PREFIX + name: getattr(how, name).detach()[0].clone() for name in fields(how)}
     return held | {ALPHA: torch.tensor(recipe.factor)}
 

@@ -5,8 +5,9 @@ move: neither its parameters nor its momentum. All state is in tensors that are 
 can hold a step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -58,6 +59,8 @@ def _rmsprop(x: Tensor, g: Tensor, state: State, steps: Tensor, rate: Tensor, mo
 ADAM = Optimizer("adam", _adam, ("mean", "square"))
 SCALES = "scaling."
 """How the names of the state of scaling begin."""
+PAIRWISE = "pairwise."
+"""How the names of the pairwise part begin."""
 
 
 def make(name: str, momentum: float) -> Optimizer:
@@ -87,30 +90,30 @@ def step(
     decay: Tensor,
     net_alone: Tensor | None = None,
     *,
-    pairwise_rate: Tensor | None = None,
+    factors: Mapping[str, Tensor] = MappingProxyType({}),
     clip: Tensor | None = None,
 ) -> None:
     """One step of every replica that moves; `steps` counts them.
 
-    `pairwise_rate` multiplies the rate of the pairwise part, also in its decay. `clip` multiplies all gradients except
-    those of the scales. Both are (E,).
+    `factors` multiply the rate of the parameters whose names begin so, also in their decay. `clip` multiplies all
+    gradients except those of the scales. Each is (E,).
 
     Scales do not decay, because that would pull them to 1. The pairwise part does not decay in a phase that trains the
     net alone.
     """
     steps.add_(moves)
-    fused: dict[bool, Tensor] = {}  # the coefficients of the kernel, of the pairwise part and of the rest
+    fused: dict[str, Tensor] = {}  # the coefficients of the kernel, by part
     for name, gradient in gradients.items():
         if name.startswith(SCALES):
             optimizer.update(parameters[name], gradient, state[name], steps, rate, moves)
             continue
         share, own = decay, rate
-        if net_alone is not None and name.startswith("pairwise."):
+        part = next((part for part in (*factors, PAIRWISE) if name.startswith(part)), "")
+        if net_alone is not None and name.startswith(PAIRWISE):
             share = decay * (1 - net_alone)
-        if pairwise_rate is not None and name.startswith("pairwise."):
-            own = rate * pairwise_rate
+        if part in factors:
+            own = rate * factors[part]
         if optimizer.name == "adam" and fused_adam.usable(parameters[name]):
-            part = name.startswith("pairwise.")
             if part not in fused:
                 fused[part] = fused_adam.coefficients(steps, own, moves, share, clip)
             slots = state[name]

@@ -165,6 +165,13 @@ class Replica:
             failed=self.failed,
         )
 
+    def untested_run(self) -> "Run":
+        """The result of a run that is not tested: its ratio and alpha are those of the last validation."""
+        measured = [epoch for epoch in self.history if epoch.measured]
+        last = measured[-1] if measured else None
+        nan = float("nan")
+        return self.run(nan, nan, *((last.alpha, last.ratio) if last else (nan, nan)))
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"recipe": self.recipe.to_json()}
 

@@ -13,10 +13,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ...scaling.broadcasting import leading
 from ..schemes import SCHEMES
 from . import clipping, optimizers, schedules
 from .groups import paced, with_gradient
 from .stack import Stack
+from .start import head
 
 Step = Callable[[int, int], None]
 """Called after each batch with the number of batches of this epoch so far and their total."""
@@ -38,8 +40,13 @@ class Stepper:
         self.net_alone = torch.tensor(alone, device=stack.device)
         recipes = [replica.recipe for replica in stack.replicas]
         self.limit = _unless_all([recipe.clip for recipe in recipes], 0.0, stack.device)
-        factors = [SCHEMES[recipe.scheme].pairwise_rate for recipe in recipes]
-        self.pairwise_rate = _unless_all(factors, 1.0, stack.device)
+        schemes = [SCHEMES[recipe.scheme] for recipe in recipes]
+        self.with_pairwise = _unless_all([float(scheme.pairwise) for scheme in schemes], 1.0, stack.device)
+        each = {optimizers.PAIRWISE: [scheme.pairwise_rate for scheme in schemes]}
+        if any(recipe.head_rate != 1 for recipe in recipes):
+            each[head(stack.task)] = [recipe.head_rate for recipe in recipes]
+        rates = {name: _unless_all(factors, 1.0, stack.device) for name, factors in each.items()}
+        self.factors = {name: factors for name, factors in rates.items() if factors is not None}
         self.total, self.count = torch.zeros(2, e, device=stack.device)
         size = stack.replicas[0].recipe.batch_size if stack.replicas else 0
         self.examples = torch.full((e, size), -1, device=stack.device)
@@ -118,6 +125,9 @@ class Stepper:
         for group in stack.groups:
             group.move(stack.parameters, gradients, moves)
         gradients = {name: gradient for name, gradient in gradients.items() if name not in self.paced}
+        if self.with_pairwise is not None:  # what is not trained does not count in clipping
+            for name in (name for name in gradients if name.startswith(optimizers.PAIRWISE)):
+                gradients[name] = gradients[name] * leading(self.with_pairwise, gradients[name].ndim)
         rate = self.rate
         if self.linear:  # from the steps of this phase so far, which checkpoints store
             rate = rate * schedules.linear(stack.steps, self.warmup, self.last)
@@ -131,7 +141,7 @@ class Stepper:
             moves,
             self.decay,
             self.net_alone,
-            pairwise_rate=self.pairwise_rate,
+            factors=self.factors,
             clip=None if self.limit is None else clipping.factor(gradients, self.limit),
         )
         self.total += losses.detach() * moves
