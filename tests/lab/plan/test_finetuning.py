@@ -13,7 +13,7 @@ from equipoise.lab.run.store import Store
 from equipoise.lab.tasks import TASKS, named
 
 TASK = "tagging-wnut17"
-TAGGING = [task for task in TASKS if task.startswith("tagging-")]
+TAGGING = ["tagging-conll2000", "tagging-wnut17"]
 
 
 @pytest.mark.parametrize("task", TAGGING)
@@ -70,12 +70,12 @@ def test_the_picture_has_the_runs_of_the_table() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_only_tasks_of_the_paper_are_tuned(task: str) -> None:
-    tuned = task not in TAGGING
+    tuned = not task.startswith("tagging-")
     assert named(task).settings.tuned == tuned
     assert catalogue.tuning(task) == (catalogue.TUNING if tuned else ())
     assert bool([one for optimizer in OPTIMIZERS for one in tables.tuned(task, optimizer)]) == tuned
     if not tuned:
-        assert catalogue.names(task) == ["rates", "little", "scratch"]
+        assert catalogue.names(task) == (["rates", "little", "scratch"] if task in TAGGING else [])
         assert choices_from([], task) == {}
 
 

@@ -12,6 +12,7 @@ from ..recipe import Recipe
 from ..schemes import SCHEMES
 from ..tasks import named
 from .figures import Curve, Figure
+from .methods import PAIRWISE_RATE as PAIRWISE_RATE
 from .tables import TITLES, Cell, Table, runs
 
 JOINT = ("joint", "joint_x10", "joint_x100", "joint_x1000")
@@ -23,13 +24,11 @@ SHOWN = ("unary", "joint", "joint_x100", "learned")
 LABELS = {"unary": "softmax", "learned": "learned (ours)"} | {scheme: scheme.replace("_", " ") for scheme in JOINT}
 """How schemes are named on the pages, if not by their own name."""
 
-CORPORA = {"tagging-conll2000": "CoNLL-2000", "tagging-wnut17": "WNUT-17"}
+CORPORA = {"tagging-conll2000": "CoNLL-2000", "tagging-wnut17": "WNUT-17", "tagging-bc5cdr": "BC5CDR"}
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
 USUAL_RATE = 3e-5
 """A usual learning rate to fine-tune an encoder."""
-PAIRWISE_RATE = 1e-2
-"""The rate of the second phase of `stage`, which trains the CRF on the frozen net."""
 SHARES = {0.1: 5, 0.01: 20}
 """Shares of the training sentences, and how many times more epochs they get: a few hundred steps in each case."""
 SCRATCH_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)

@@ -23,7 +23,7 @@ from ..training.engine import STACK_SIZE, Watch
 from ..training.replica import Replica
 from ..training.steps import Step
 from .portions import portion_size, share, share_size
-from .shares import Shares, checkpoint_path, finished_in
+from .shares import Choose, Shares, checkpoint_path, finished_in
 from .store import Record, Store, StoreError, record
 
 TRIES = 3
@@ -61,6 +61,7 @@ def run(
     step: Step | None = None,
     each: Callable[[Record], None] | None = None,
     waiting: Callable[[int], None] | None = None,
+    choose: Choose | None = None,
 ) -> int:
     """Train the recipes that have no record in the store, and return the number of runs that were added.
 
@@ -78,11 +79,13 @@ def run(
         step: called after each batch of an epoch; only without an engine.
         each: called with each new record.
         waiting: called with the number of runs that other processes train, when nothing else is left.
+        choose: chooses the recipes to train next, from those that are free; by default `portions.share`.
     """
     wanted = list({recipe.key: recipe for recipe in recipes}.values())
     options: dict[str, Any] = {"device": device, "precision": precision, "stack_size": stack_size, "store": store.path}
     most = stack_size or STACK_SIZE[device]
-    shares = Shares(store, wanted, device, precision, lambda free: share(free, size, mixed=engine is None))
+    choose = choose or (lambda free: share(free, size, mixed=engine is None))
+    shares = Shares(store, wanted, device, precision, choose)
     missing = shares.missing()
     size = share_size(len(missing), most) if engine is None else portion_size(len(missing), engine.workers, most)
     sweep = _Sweep(store, shares, each)

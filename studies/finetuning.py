@@ -1,0 +1,149 @@
+"""Train the tables of `plan.development` or `plan.frozen` in their order, within a time limit, and print them.
+
+    python studies/finetuning.py run development --store new.jsonl --minutes 8.5      several processes may do this
+    python studies/finetuning.py show development results/runs.jsonl new.jsonl
+
+A run that has a record in one of the files after --done is left out. It needs torch and numpy only.
+"""
+
+import argparse
+import functools
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from equipoise.lab import tasks
+from equipoise.lab.plan import development, frozen
+from equipoise.lab.plan.tables import Cell, Table
+from equipoise.lab.recipe import Recipe
+from equipoise.lab.run import runner
+from equipoise.lab.run.store import Record, Store
+from equipoise.lab.training.replica import Replica
+
+PLANS = {
+    "development": (development.groups, development.every),
+    "frozen": (frozen.groups, lambda: [frozen.table(task) for task in development.TASKS]),
+}
+
+
+class TimeUpError(Exception):
+    """The time limit."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train group after group. No group is begun after --begin minutes, and all end after --minutes."""
+    begin = time.monotonic()
+    tasks.load = functools.cache(tasks.load)  # a process trains many groups of a corpus
+    done = {record.recipe.key for path in options.done for record in Store(path).records()}
+    wanted = [[one for one in group if one.key not in done] for group in PLANS[options.plan][0]()]
+    wanted = [group for group in wanted if group]
+    number = {recipe.key: i for i, group in enumerate(wanted) for recipe in group}
+
+    def minutes() -> float:
+        return (time.monotonic() - begin + options.elapsed) / 60
+
+    def choose(free: list[Recipe]) -> list[Recipe]:
+        if minutes() > (options.begin or options.minutes):
+            raise TimeUpError
+        free = sorted(free, key=lambda recipe: number[recipe.key])
+        first = number[free[0].key]
+        group = list(takewhile(lambda recipe: number[recipe.key] == first, free))
+        print(f"{minutes():5.1f} min: group {first} of {len(wanted)}, {len(group)} runs, {name(group[0])}", flush=True)
+        return group
+
+    def watch(replicas: Sequence[Replica]) -> None:
+        if minutes() > options.minutes:
+            raise TimeUpError
+
+    recipes = [recipe for group in wanted for recipe in group]
+    try:
+        runner.run(recipes, Store(options.store), device=options.device, precision=options.precision,
+                   watch=watch, choose=choose, step=lambda number, total: watch(()))  # fmt: skip
+        print(f"{minutes():5.1f} min: complete", flush=True)
+    except TimeUpError:
+        print(f"{minutes():5.1f} min: the time is up", flush=True)
+
+
+def name(recipe: Recipe) -> str:
+    return f"{recipe.task}, {100 * recipe.share:g} %, seed {recipe.seed}"
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print all tables as Markdown: mean F1 in percent, standard deviation, and the number of seeds if incomplete."""
+    records = {one.recipe.key: one for path in options.files for one in Store(path).records()}
+    metric = "valid" if options.plan == "development" else "test"
+    for title, tables in merged(PLANS[options.plan][1]()):
+        columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+        print(f"\n## {title}, {metric} F1\n\n| | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
+        rows = list(dict.fromkeys(row for table in tables for row in table.rows))
+        cells = {at: cell for table in tables for at, cell in table.cells.items()}
+        for row in rows:
+            texts = [text(cells.get((row, column)), records, metric) for column in columns]
+            if any(texts):
+                print(f"| {row[1]} | {' | '.join(texts)} |")
+    print_means(PLANS[options.plan][1](), records, metric)
+
+
+def merged(tables: Iterable[Table]) -> list[tuple[str, list[Table]]]:
+    """The tables of each corpus."""
+    found: dict[str, list[Table]] = {}
+    for table in tables:
+        found.setdefault(table.rows[0][0], []).append(table)
+    return list(found.items())
+
+
+def scores(cell: Cell, records: dict[str, Record], metric: str) -> list[float]:
+    """F1 in percent of the cell's runs that have a record; a failed run counts as 0."""
+    done = [records[recipe.key] for recipe in cell.recipes if recipe.key in records]
+    return [0.0 if record.failed else 100 * getattr(record, metric) for record in done]
+
+
+def text(cell: Cell | None, records: dict[str, Record], metric: str) -> str:
+    values = [] if cell is None else scores(cell, records, metric)
+    if cell is None or not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread}" + (f" ({len(values)})" if len(values) < len(cell.recipes) else "")
+
+
+def print_means(tables: Iterable[Table], records: dict[str, Record], metric: str) -> None:
+    """The mean over the corpora, where all have runs."""
+    each: dict[str, dict[str, list[float]]] = {}
+    for table in tables:
+        for (row, column), cell in table.cells.items():
+            if values := scores(cell, records, metric):
+                each.setdefault(row[1], {}).setdefault(column, []).append(statistics.mean(values))
+    columns = list(dict.fromkeys(column for row in each.values() for column in row))
+    print(f"\n## Mean of {len(development.TASKS)} corpora\n\n| | {' | '.join(columns)} |")
+    print(f"| --- |{' ---: |' * len(columns)}")
+    for row, means in each.items():
+        whole = {c: f"{statistics.mean(x):.2f}" for c, x in means.items() if len(x) == len(development.TASKS)}
+        if whole:
+            print(f"| {row} | {' | '.join(whole.get(column, '') for column in columns)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    training = commands.add_parser("run")
+    training.add_argument("plan", choices=PLANS)
+    training.add_argument("--store", type=Path, required=True)
+    training.add_argument("--done", type=Path, nargs="*", default=[], help="files with records of runs to leave out")
+    training.add_argument("--device", default="cuda")
+    training.add_argument("--precision", default="bfloat16")
+    training.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
+    training.add_argument("--begin", type=float, help="begin no group after this many minutes")
+    training.add_argument("--elapsed", type=float, default=0.0, help="seconds that have passed before")
+    training.set_defaults(do=run)
+    showing = commands.add_parser("show")
+    showing.add_argument("plan", choices=PLANS)
+    showing.add_argument("files", type=Path, nargs="+")
+    showing.set_defaults(do=show)
+    options = parser.parse_args()
+    options.do(options)
+
+
+if __name__ == "__main__":
+    main()
