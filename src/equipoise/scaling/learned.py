@@ -160,7 +160,7 @@ class Learned(Scaling):
         return alpha(self.state())
 
     def learn(self, norms: Norms, weights: Tensor | None = None) -> State:
-        found = measured(self.state(), norms, weights)
+        found = self.measured(self.state(), norms, weights)
         if not any(norm.requires_grad for norm in norms()):
             return found
         stored = (self.size, found.size), (self.examples, found.examples)

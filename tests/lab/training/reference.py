@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from equipoise import ChainCRF, scaling
 from equipoise.lab.recipe import Recipe
+from equipoise.lab.scales import Scales, ScalesOnce
 from equipoise.lab.training.replica import Replica
 
-CRF_FACTORS = {"joint_x10": 10.0, "joint_x100": 100.0, "joint_x1000": 1000.0}
+CRF_FACTORS = {"joint_x10": 10.0, "joint_x100": 100.0, "joint_x1000": 1000.0, "unary_scaled": 0.0}
 RULES = {"likelihood": "map", "margin": "map", "marginal": "marginal", "mean_field": "mean_field"}
 
 
@@ -25,6 +26,9 @@ def method(recipe: Recipe) -> scaling.Scaling:
         "offline_reg": lambda: scaling.Regularized(recipe.alpha, recipe.weight),
         "temperature": lambda: scaling.Temperature(recipe.alpha, recipe.normalize),
         "learned": lambda: scaling.Learned(recipe.start),
+        "unary_scaled": lambda: scaling.Learned(recipe.start),
+        "scales": lambda: Scales(recipe.start),
+        "scales_once": lambda: ScalesOnce(recipe.start),
     }.get(recipe.scheme, lambda: scaling.Fixed(recipe.alpha))()
 
 
@@ -44,7 +48,7 @@ class Reference:
         start = self.task.init(self.random("init"))
         self.net.load_state_dict({k.removeprefix("unary."): x for k, x in start.items() if k.startswith("unary.")})
         with torch.no_grad():
-            smaller = 1e-3 if self.recipe.scheme == "learned" else 1.0
+            smaller = {"learned": 1e-3, "unary_scaled": 0.0}.get(self.recipe.scheme, 1.0)
             self.crf.pairwise.copy_(smaller * start["pairwise.matrix"])
             self.crf.pairwise *= self.recipe.matrix_std / 0.1
         self.train, self.validation, self.test = self.task.split(self.recipe.fold, self.recipe.seed)
