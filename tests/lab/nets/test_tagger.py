@@ -15,8 +15,8 @@ WAYS = {"packed": bilstm.packed, "together": bilstm.together}
 REPLICAS = 2
 
 
-def made(head: str) -> tuple[Tagger, dict[str, Tensor]]:
-    net = Tagger(5, 4, head, hidden=7)
+def made(head: str, window: int = 0, around: str = "words") -> tuple[Tagger, dict[str, Tensor]]:
+    net = Tagger(5, 4, head, 7, window, around)
     each = [net.init(torch.Generator().manual_seed(seed)) for seed in range(REPLICAS)]
     return net, {name: torch.stack([one[name] for one in each]).double() for name in net.shapes}
 
@@ -35,7 +35,9 @@ def batch() -> Words:
     return Words(characters, spelling, vectors, known, words, speech.expand(REPLICAS, -1, -1), lengths)
 
 
-def plain(parameters: dict[str, Tensor], head: str, words: Words, e: int) -> list[Tensor]:
+def plain(
+    parameters: dict[str, Tensor], head: str, words: Words, e: int, window: int = 0, around: str = "words"
+) -> list[Tensor]:
     """The reference implementation of §6.1, one sentence and one word at a time."""
     mine = {name: x[e] for name, x in parameters.items()}
 
@@ -45,6 +47,9 @@ def plain(parameters: dict[str, Tensor], head: str, words: Words, e: int) -> lis
         own = {n.split(".")[-1].replace("_l0", f"_l{n.split('.')[2]}"): p for n, p in mine.items() if prefix in n}
         return functional_call(net, own, (x[None],))[0][0]
 
+    weight = torch.cat(
+        [mine[name] for name in ("hidden.weight", "around.weight") if name in mine] or [torch.empty(0)], -1
+    )
     scores = []
     for row, speech, length in zip(words.words[e], words.speech[e], words.lengths[e].tolist(), strict=True):
         features = []
@@ -55,7 +60,13 @@ def plain(parameters: dict[str, Tensor], head: str, words: Words, e: int) -> lis
             features.append(torch.cat([spelled[-1, :50], spelled[0, 50:], vector, mine["speech.weight"][pos]]))
         x = torch.stack(features)
         assert x.shape == (length, 160)
-        x = lstm("context", x) if head == "bilstm" else torch.relu(x @ mine["hidden.weight"].T + mine["hidden.bias"])
+        if window:
+            seen = x if around == "words" else x[:, 150:]
+            none = seen.new_zeros(window, seen.shape[-1])
+            rows = torch.cat([none, seen, none])
+            offsets = [offset for offset in range(2 * window + 1) if offset != window]
+            x = torch.cat([x, *(rows[offset : offset + length] for offset in offsets)], -1)
+        x = lstm("context", x) if head == "bilstm" else torch.relu(x @ weight.T + mine["hidden.bias"])
         scores.append(x @ mine["output.weight"].T + mine["output.bias"])
     return scores
 
@@ -70,6 +81,27 @@ def test_scores_equal_the_reference(head: str, way: str, monkeypatch: pytest.Mon
     for e in range(REPLICAS):
         for mine, want in zip(got[e], plain(parameters, head, batch(), e), strict=True):
             torch.testing.assert_close(mine[: len(want)], want)
+
+
+@pytest.mark.parametrize(("window", "around"), [(1, "words"), (2, "words"), (1, "speech")])
+def test_scores_with_a_window_equal_the_reference(window: int, around: str) -> None:
+    """Windows also reach beyond both ends of a sentence."""
+    net, parameters = made("linear", window, around)
+    got = net(parameters, batch())
+    for e in range(REPLICAS):
+        want_each = plain(parameters, "linear", batch(), e, window, around)
+        for mine, want in zip(got[e], want_each, strict=True):
+            torch.testing.assert_close(mine[: len(want)], want)
+
+
+def test_a_window_changes_no_other_initial_value_but_the_bound() -> None:
+    """The hidden layer has more inputs."""
+    alone, window = (made("linear", window)[0] for window in (0, 1))
+    a, b = (net.init(torch.Generator().manual_seed(0)) for net in (alone, window))
+    assert window.shapes["around.weight"] == (7, 2 * 160)
+    assert torch.equal(a["speech.weight"], b["speech.weight"])
+    torch.testing.assert_close(a["hidden.weight"], b["hidden.weight"] * 3**0.5)
+    assert float(b["around.weight"].abs().max()) <= 480**-0.5
 
 
 @pytest.mark.gpu
@@ -155,3 +187,7 @@ def test_invalid_arguments_are_refused() -> None:
         Tagger(5, 4, "gru")
     with pytest.raises(ValueError, match="hidden must be at least 1, got 0"):
         Tagger(5, 4, hidden=0)
+    with pytest.raises(
+        ValueError, match="expected a window of linear, from 0 on, around one of words, speech, got 1 of b"
+    ):
+        Tagger(5, 4, "bilstm", window=1)

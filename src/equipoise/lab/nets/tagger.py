@@ -4,16 +4,19 @@
     word        a pretrained vector, or one learned vector for all unknown words                        50
     speech      an embedding of the part of speech                                                      10
 
-    "linear"    160 -> hidden -> ReLU -> tags, each word alone; the paper's example in which joint training fails
+    "linear"    160 -> hidden -> ReLU -> tags, each word alone; the paper's example in which joint training fails.
+                With a window, the hidden layer also sees the words around, or only their parts of speech
     "bilstm"    160 -> 2 layers of BiLSTM (300) over the sentence -> tags; the one in which it works
 
 The spelling of each distinct word in a batch is computed once. E replicas run at once.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .bilstm import BiLSTM, ends
 from .recurrence import Rows
@@ -24,6 +27,7 @@ CHARACTER, SPELLING, WORD, SPEECH, CONTEXT = 10, 50, 50, 10, 300
 WIDTH = 2 * SPELLING + WORD + SPEECH
 HIDDEN = 50
 HEADS = ("linear", "bilstm")
+AROUND = ("words", "speech")
 
 
 def codes(word: str) -> list[int]:
@@ -48,14 +52,36 @@ class Words(NamedTuple):
 
 
 class Tagger:
-    """One net per replica: `init` draws the parameters of one replica, and a call runs E replicas at once."""
+    """One net per replica: `init` draws the parameters of one replica, and a call runs E replicas at once.
 
-    def __init__(self, labels: int, parts_of_speech: int, head: str = "linear", hidden: int = HIDDEN) -> None:
+    Args:
+        labels: Number of tags.
+        parts_of_speech: Number of parts of speech.
+        head: One of `HEADS`.
+        hidden: Hidden units of the head "linear".
+        window: The number of words on each side that the head "linear" also sees.
+        around: What it sees of them: the "words", or only their parts of "speech".
+    """
+
+    def __init__(
+        self,
+        labels: int,
+        parts_of_speech: int,
+        head: str = "linear",
+        hidden: int = HIDDEN,
+        window: int = 0,
+        around: str = "words",
+    ) -> None:
         if head not in HEADS:
             raise ValueError(f"head must be one of {', '.join(HEADS)}, got {head!r}")
         if hidden < 1:
             raise ValueError(f"hidden must be at least 1, got {hidden}")
+        if around not in AROUND or window < 0 or (window and head != "linear"):
+            wanted = f"a window of linear, from 0 on, around one of {', '.join(AROUND)}"
+            raise ValueError(f"expected {wanted}, got {window} of {head}, {around!r}")
         self.head, self.hidden = head, hidden
+        self.offsets = [offset for offset in range(-window, window + 1) if offset]
+        self.seen = WIDTH if around == "words" else SPEECH
         self.spelling, self.context = BiLSTM(CHARACTER, SPELLING), BiLSTM(WIDTH, CONTEXT)
         last = hidden if head == "linear" else 2 * CONTEXT
         self.shapes: dict[str, tuple[int, ...]] = {
@@ -66,6 +92,8 @@ class Tagger:
         }
         if head == "linear":
             self.shapes |= {"hidden.weight": (hidden, WIDTH), "hidden.bias": (hidden,)}
+            if window:
+                self.shapes["around.weight"] = (hidden, len(self.offsets) * self.seen)
         else:
             self.shapes |= {f"context.{name}": shape for name, shape in self.context.shapes.items()}
         self.shapes |= {"output.weight": (labels, last), "output.bias": (labels,)}
@@ -83,7 +111,8 @@ class Tagger:
     def _inputs(self, name: str) -> int:
         """The number of inputs of a parameter's layer; for an LSTM, its state size."""
         layer = name.partition(".")[0]
-        of = {"spelling": SPELLING, "context": CONTEXT, "hidden": WIDTH}
+        hidden = WIDTH + len(self.offsets) * self.seen
+        of = {"spelling": SPELLING, "context": CONTEXT, "hidden": hidden, "around": hidden}
         return of.get(layer) or self.shapes["output.weight"][1]
 
     def __call__(self, parameters: dict[str, Tensor], batch: Words) -> Tensor:
@@ -99,7 +128,10 @@ class Tagger:
             by_word, by_speech = parameters["hidden.weight"].split((WIDTH - SPEECH, SPEECH), -1)
             of_words = torch.baddbmm(parameters["hidden.bias"][:, None], each, by_word.transpose(1, 2))
             of_speech = torch.bmm(parameters["speech.weight"], by_speech.transpose(1, 2))
-            x = torch.relu(_gather(of_words.to(each.dtype), words) + _gather(of_speech.to(each.dtype), speech))
+            x = _gather(of_words.to(each.dtype), words) + _gather(of_speech.to(each.dtype), speech)
+            for more in self._around(parameters, each, batch):
+                x = x + more
+            x = torch.relu(x)
         else:
             x = torch.cat([_gather(each, words), _gather(parameters["speech.weight"], speech)], -1)  # (E, B * L, 160)
             x = self.context(_part(parameters, "context"), x, _rows(batch))
@@ -107,6 +139,29 @@ class Tagger:
             weight, bias = parameters["output.weight"], parameters["output.bias"]
             scores = torch.baddbmm(bias[:, None], x.to(weight.dtype), weight.transpose(1, 2))
         return scores.unflatten(1, batch.words.shape[1:])
+
+    def _around(self, parameters: dict[str, Tensor], each: Tensor, batch: Words) -> Iterator[Tensor]:
+        """What the words around add to the hidden layer of each position, (E, B * L, hidden); beyond a sentence, 0."""
+        for place, offset in enumerate(self.offsets):
+            weight = parameters["around.weight"][..., place * self.seen : (place + 1) * self.seen]
+            by_word, by_speech = weight.split((self.seen - SPEECH, SPEECH), -1)
+            tables = [(torch.bmm(parameters["speech.weight"], by_speech.transpose(1, 2)), batch.speech)]
+            if self.seen > SPEECH:
+                tables.append((torch.bmm(each, by_word.transpose(1, 2)), batch.words))
+            for table, index in tables:
+                moved = _moved(index, batch.lengths, offset, outside=table.shape[1])
+                yield _gather(pad(table, (0, 0, 0, 1)).to(each.dtype), moved.flatten(1))
+
+
+def _moved(index: Tensor, lengths: Tensor, offset: int, outside: int) -> Tensor:
+    """The index (E, B, L) at position t + offset of a sentence; `outside` before its first and after its last word.
+
+    >>> _moved(torch.tensor([[[4, 5, 6, 0]]]), torch.tensor([[3]]), 1, outside=9)
+    tensor([[[5, 6, 9, 9]]])
+    """
+    place = torch.arange(index.shape[-1], device=index.device) + offset
+    inside = (place >= 0) & (place < lengths[..., None])
+    return torch.where(inside, index[..., place.clamp(0, index.shape[-1] - 1)], outside)
 
 
 def _part(parameters: dict[str, Tensor], layer: str) -> dict[str, Tensor]:

@@ -65,7 +65,7 @@ def test_the_validation_part_is_a_fifth_drawn_by_the_seed() -> None:
         task.split(1, 0)
 
 
-@pytest.mark.parametrize("net", ["default", "bilstm"])
+@pytest.mark.parametrize("net", ["default", "window-1", "speech-2", "bilstm"])
 @pytest.mark.parametrize("surplus", [0, 1])
 def test_scores_of_a_sentence_do_not_depend_on_the_batch(net: str, surplus: int) -> None:
     """Nor on the room of the batch."""
@@ -231,11 +231,13 @@ def test_it_learns_on_a_gpu(net: str) -> None:
 
 
 def test_names_of_nets() -> None:
-    assert parse("default") == ("linear", 50, "glove")
-    assert parse("bilstm+senna") == ("bilstm", 50, "senna")
-    assert parse("linear-30") == ("linear", 30, "glove")
-    for bad in ("gru", "linear-", "linear-0", "bilstm-3", "default+fasttext"):
-        with pytest.raises(ValueError, match="chunking has the nets default, linear-N and bilstm"):
+    assert parse("default") == ("linear", 50, "glove", 0, "words")
+    assert parse("bilstm+senna") == ("bilstm", 50, "senna", 0, "words")
+    assert parse("linear-30") == ("linear", 30, "glove", 0, "words")
+    assert parse("window-2") == ("linear", 50, "glove", 2, "words")
+    assert parse("speech-1+senna") == ("linear", 50, "senna", 1, "speech")
+    for bad in ("gru", "linear-", "linear-0", "window-0", "speech", "bilstm-3", "default+fasttext"):
+        with pytest.raises(ValueError, match="chunking has the nets default, linear-N, window-K, speech-K and bilstm"):
             tasks.load("chunking", bad)
     assert Chunking("linear-30").net.shapes["hidden.weight"] == (30, 160)
 

@@ -5,6 +5,8 @@ Word vectors are fixed; all unknown words share one that is learned. The nets ar
 
     default     each word by itself, two linear layers: the model for which joint training fails in the paper
     linear-N    the same, with N hidden units
+    window-K    the first linear layer of default also sees K words on each side
+    speech-K    the first linear layer of default also sees the parts of speech of K words on each side
     bilstm      a BiLSTM over the sentence: the model for which joint training works in the paper
 
 They use GloVe vectors; "+senna" at the end of the name selects SENNA's, which the paper uses.
@@ -44,19 +46,24 @@ class Net(NamedTuple):
     head: str
     hidden: int
     vectors: str
+    window: int = 0
+    around: str = "words"
 
 
 def parse(name: str) -> Net:
     """What the name of a net stands for.
 
     >>> parse("linear-300+senna")
-    Net(head='linear', hidden=300, vectors='senna')
+    Net(head='linear', hidden=300, vectors='senna', window=0, around='words')
     """
-    found = re.fullmatch(r"(default|bilstm|linear-([1-9][0-9]*))(?:\+(senna))?", name)
+    found = re.fullmatch(r"(default|bilstm|(linear|window|speech)-([1-9][0-9]*))(?:\+(senna))?", name)
     if found is None:
-        raise ValueError(f"chunking has the nets default, linear-N and bilstm, each also with +senna, got {name!r}")
-    head = "bilstm" if found[1] == "bilstm" else "linear"
-    return Net(head, int(found[2] or HIDDEN), found[3] or "glove")
+        nets = "default, linear-N, window-K, speech-K and bilstm"
+        raise ValueError(f"chunking has the nets {nets}, each also with +senna, got {name!r}")
+    head, number = "bilstm" if found[1] == "bilstm" else "linear", int(found[3] or 0)
+    hidden = number if found[2] == "linear" else HIDDEN
+    window = number if found[2] in ("window", "speech") else 0
+    return Net(head, hidden, found[4] or "glove", window, "speech" if found[2] == "speech" else "words")
 
 
 class Corpus(NamedTuple):
@@ -78,6 +85,7 @@ class Chunking(CountsChunks):
     nets: ClassVar[dict[str, str]] = {
         "default": "each word by itself, two linear layers",
         "linear-N": "the same with N hidden units",
+        "window-K, speech-K": "default that also sees K words, or only their parts of speech, on each side",
         "bilstm": "a BiLSTM over the sentence",
         "+senna": "appended to a name: the paper's word vectors instead of GloVe",
     }
@@ -101,7 +109,8 @@ class Chunking(CountsChunks):
         if vocabulary is None:
             self.sentences = self._encode(self.corpus.both, self.vocabulary.vectors)  # not in the time of an epoch
         self.counter = Counter.of(self.tags, device)
-        self.net = Tagger(len(self.tags), 1 + len(self.speech), self.wanted.head, self.wanted.hidden)
+        form = {name: getattr(self.wanted, name) for name in ("head", "hidden", "window", "around")}
+        self.net = Tagger(len(self.tags), 1 + len(self.speech), **form)
         self.at_once = AT_ONCE[self.wanted.head]
 
     @cached_property
