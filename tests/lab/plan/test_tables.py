@@ -12,12 +12,16 @@ from lab.judge.synthetic import record
 
 from equipoise.lab.plan import figures, grids, paper, tables
 from equipoise.lab.plan.grids import Setting
-from equipoise.lab.recipe import OPTIMIZERS, SCHEMES, Recipe
+from equipoise.lab.recipe import OPTIMIZERS, Recipe
 from equipoise.lab.run.choosing import choices_from, final_runs, first_runs, to_text
 from equipoise.lab.run.store import Record
+from equipoise.lab.schemes import SCHEMES
+from equipoise.lab.tasks import named
 from equipoise.lab.tasks.ocr import OCR
 
 BASE = OCR.settings.base
+CHOSEN = {"alpha": 1.0, "weight": 0.1}
+RATES = {scheme: [0.01] * len(one.phases) for scheme, one in SCHEMES.items()}
 
 
 def test_numbers_of_the_paper() -> None:
@@ -52,6 +56,37 @@ def test_the_main_table_has_the_cells_of_the_paper_and_learned() -> None:
         assert cell.printed == paper.CELLS.get(("ocr", "adam", row[1], scheme))
         assert {(recipe.objective, recipe.scheme) for recipe in cell.recipes} == {(row[1], scheme)}
     assert {scheme for (_, scheme), cell in table.cells.items() if cell.printed is None} == {"learned"}
+
+
+@pytest.mark.parametrize("task", ["chunking", "horses"])
+def test_validation_chooses_a_variant_of_each_family(task: str) -> None:
+    """By the mean over all schemes, for all schemes alike; a net that is not tuned completely is not chosen."""
+    settings = named(task).settings
+    for family in settings.families:
+        keys = {net: [Setting(task, net, "adam", "marginal", s).key for s in settings.family_schemes] for net in family}
+        values = {key: 0.9 for net in family for key in keys[net]} | {keys[family[-1]][0]: 0.95}
+        known = {key: {"valid": value, "chosen": CHOSEN | {"learning_rates": RATES[key.split("/")[-1]]}}
+                 for key, value in values.items()}  # fmt: skip
+        assert tables.preferred(task, family, known) == family[-1]
+        assert tables.preferred(task, family, {}) == family[0]
+        rows = [row[1] for row in tables.variants(task, known).rows]
+        assert (rows[0], family[-1] in rows, len(rows)) == ("default", True, 1 + len(settings.families))
+        del known[keys[family[-1]][1]]
+        assert tables.preferred(task, family, known) == family[0]
+
+
+def test_the_net_alone_is_the_same_in_every_variant_of_horses() -> None:
+    cells = tables.variants("horses", {}).cells
+    assert len({cells[row, "unary"].recipes for row in tables.variants("horses", {}).rows}) == 1
+    assert {recipe.net for recipe in cells[("horses", "default+norelu"), "stage"].recipes} == {"default+norelu"}
+
+
+def test_variants_are_tuned_for_the_same_schemes() -> None:
+    for task in ("chunking", "horses"):
+        settings = named(task).settings
+        for net in itertools.chain.from_iterable(settings.families):
+            assert [one.scheme for one in tables.tuned(task, "adam") if one.net == net] == list(settings.family_schemes)
+        assert not {one.net for one in tables.tuned(task, "sgd")} - {"default"}
 
 
 def test_tables_with_fewer_seeds_and_folds() -> None:

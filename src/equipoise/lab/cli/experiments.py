@@ -47,10 +47,10 @@ def reproduce(
 
     Args:
         what: Table or figure: unary, main, sgd, temperature, rates or online of ocr, chunking and horses; table1,
-            figure1a, figure1b or figure1c of ocr; bilstm of chunking; best of horses; rates, little or scratch of the
-            tagging tasks. Or a round of tuning (not of the tagging tasks): tuning-adam, then finals-adam; tuning-sgd,
-            then finals-sgd; then both again, until no choice is at an edge of its grid. Or all of these. Or
-            protocols, objectives, controls, one-word-1a, one-word-1b or one-word-1c of ocr, which "all" leaves out.
+            figure1a, figure1b or figure1c of ocr; variants or bilstm of chunking; variants or best of horses; rates,
+            little or scratch of the tagging tasks. Or a round of tuning (not of the tagging tasks): tuning-adam, then
+            finals-adam; tuning-sgd, then finals-sgd; then both again, until no choice is at an edge. Or all of these.
+            Or protocols, objectives, controls, one-word-1a, one-word-1b or one-word-1c of ocr, which "all" leaves out.
         task: Task.
         seeds: Number of seeds; the paper has 8.
         folds: Number of test folds; all by default.

@@ -3,14 +3,16 @@
 a run: one seed, one fold      a seed's result: the mean over folds      a cell: mean and deviation over seeds
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 from typing import Any
 
 from ..recipe import OBJECTIVES, Recipe
 from ..tasks import named
 from . import paper
-from .grids import Setting, chosen
+from .grids import Setting, choices, chosen
 from .paper import Printed
 
 SEEDS = range(8)
@@ -128,6 +130,31 @@ def recurrent(task: str, known: dict[str, Any] | None = None, **which: Any) -> T
     return Table("bilstm", "A net for which joint training works", ("stage", "joint"), cells)
 
 
+def variants(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+    """The default net, and of each family of variants the one that validation prefers."""
+    settings = named(task).settings
+    cells = {}
+    for net in ("default", *(preferred(task, family, known) for family in settings.families)):
+        for scheme in ("unary", *SCHEMES):
+            own = net if scheme in settings.family_schemes else "default"
+            recipe = setting(task, "marginal", scheme, known=known, net=own)
+            cells[(task, net), scheme] = Cell(runs(recipe, **which))
+    return Table("variants", "Variants of the net and the CRF", ("unary", *SCHEMES), cells)
+
+
+def preferred(task: str, family: Sequence[str], known: dict[str, Any] | None = None) -> str:
+    """The net with the best validation metric, averaged over its tuned schemes; the first if none is tuned completely.
+
+    >>> preferred("chunking", ("speech-1", "window-1"), {})
+    'speech-1'
+    """
+    known = choices() if known is None else known
+    schemes = named(task).settings.family_schemes
+    keys = {net: [Setting(task, net, "adam", "marginal", scheme).key for scheme in schemes] for net in family}
+    tuned = [net for net in family if all(key in known for key in keys[net])]
+    return max(tuned, key=lambda net: mean(known[key]["valid"] for key in keys[net]), default=family[0])
+
+
 def best_net(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
     """A larger net than the paper's, with the hyperparameters that were chosen for the smaller one."""
     columns = ("unary", "stage", "joint", "offline", "learned")
@@ -145,6 +172,7 @@ TABLES = {
     "sgd": lambda task, known=None, **which: main(task, "sgd", known, **which),
     "temperature": temperature,
     "bilstm": recurrent,
+    "variants": variants,
     "best": best_net,
 }
 """By name: functions of a task, the choices of tuning, seeds and folds."""
@@ -163,6 +191,8 @@ def tuned(task: str, optimizer: str) -> list[Setting]:
     if optimizer == "adam":
         for net, used in settings.also_tuned.items():
             found += [Setting(task, net, optimizer, o, scheme) for o in used for scheme in ("stage", "joint")]
+        nets = itertools.chain.from_iterable(settings.families)
+        found += [Setting(task, net, optimizer, "marginal", s) for net in nets for s in settings.family_schemes]
     return found
 
 

@@ -46,7 +46,7 @@ def names(task: str) -> list[str]:
     """The tables and figures of a task.
 
     >>> names("horses")
-    ['unary', 'main', 'sgd', 'temperature', 'best', 'rates', 'online']
+    ['unary', 'main', 'sgd', 'temperature', 'variants', 'best', 'rates', 'online']
     >>> names("tagging-wnut17")
     ['rates', 'little', 'scratch']
     """

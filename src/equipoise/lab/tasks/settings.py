@@ -54,6 +54,10 @@ class Settings:
     """The grids of nets that have their own."""
     also_tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Nets other than the default that are tuned for stage and joint training, with their objectives."""
+    families: tuple[tuple[str, ...], ...] = ()
+    """Nets that differ from the default in one respect. Of each family, validation chooses one (table `variants`)."""
+    family_schemes: tuple[str, ...] = ()
+    """The schemes that are tuned for the nets of the families; in the others they equal the default."""
     best_net: str | None = None
     """A larger net, for the table `best`."""
     experiments: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Defaults and grids of text chunking. The grids are small, around the values that mattered for handwriting."""
+"""Defaults, grids and variants of text chunking. Grids are small, around the values that mattered for handwriting."""
 
 from dataclasses import replace
 
@@ -18,6 +18,16 @@ GRID = Grid(
     weights=(0.001, 0.01),
 )
 
+WINDOW = replace(
+    GRID,
+    rates=dict(GRID.rates) | {"adam": (3e-3, 1e-2)},
+    stages=dict(GRID.stages) | {"adam": ((3e-3,), (1e-2, 1e-1), (3e-3, 1e-2))},
+    alphas={"offline": (1.0, 4.0), "offline_reg": (1.0, 4.0)},
+    weights=(0.001,),
+)
+"""The grid of the nets that see a little context. It is extended where a choice is at an edge, like every grid."""
+WINDOWS = ("speech-1", "window-1", "window-2")
+
 SETTINGS = Settings(
     base=Recipe("chunking", plateau=1, stop=3, batch_size=32, subset=3000),
     rates={"adam": 1e-2, "sgd": 1e-1, "rmsprop": 1e-3},
@@ -34,9 +44,12 @@ SETTINGS = Settings(
             GRID,
             rates=RATES | {"adam": (1e-3, 3e-3)},
             stages=dict(GRID.stages) | {"adam": ((3e-3, 1e-3), (1e-2,), (3e-4, 1e-3))},
-        )
+        ),
+        **dict.fromkeys(WINDOWS, WINDOW),
     },
+    families=(WINDOWS,),
+    family_schemes=("unary", "stage", "joint", "online", "offline", "offline_reg", "learned"),
     also_tuned={"bilstm": EXACT},
     updated={"patience": "torch"},
-    experiments=("bilstm",),
+    experiments=("variants", "bilstm"),
 )
