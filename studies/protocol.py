@@ -61,12 +61,10 @@ def main() -> None:
         return (time.monotonic() - begin) / 60
 
     def choose(free: list[Recipe]) -> list[Recipe]:
-        nonlocal label
         left = set(free)
         for portion in every:
             some = [one for one in portion.recipes if one in left]
             if some and (minutes() < options.long_minutes or not is_long(some[0])):
-                label = portion.name
                 return some
         return []
 
@@ -92,6 +90,7 @@ def main() -> None:
     try:
         while some := shares.take():
             start = time.monotonic()
+            label = next(portion.name for portion in every if some[0] in portion.recipes)
             runner.work(some, device=options.device, precision="float32", store=store.path, keep=keep, watch=watch)
             taken = time.monotonic() - start
             print(f"{60 * minutes():5.0f} s  {label}: {len(some)} runs in {taken:.0f} s", flush=True)

@@ -44,6 +44,7 @@ for worker in $(seq "$workers"); do
 done
 (
     while sleep 30; do
+        cp "$work/runs.jsonl" "$out/protocol.jsonl" 2>/dev/null
         echo "$(date +%T) $(cat "$work/runs.jsonl" 2>/dev/null | wc -l) records"
         tail -qn 1 "$work"/worker-*.log
         nvidia-smi --query-gpu=memory.used,utilization.gpu --format=csv,noheader 2>/dev/null

@@ -109,6 +109,7 @@ def test_room_is_the_number_of_letters_rounded_up(task: OCR) -> None:
     assert task.room(EXAMPLES) == -(-max(full, part) // 16) * 16
     assert task.room(EXAMPLES[1:]) == -(-part // 16) * 16
     assert task.room(torch.full((1, 5), -1)) == 16
+    assert task.room(torch.tensor([[17], [5]])) == int(lengths.max()) == 14  # room for any word
 
 
 def test_accuracy_is_the_share_of_right_letters_averaged_over_words(task: OCR) -> None:

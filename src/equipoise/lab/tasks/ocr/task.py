@@ -19,7 +19,8 @@ from .settings import SETTINGS
 
 VALIDATION_FOLD = 9
 ROOM = 16
-"""Batches hold letters, not words; their number is rounded up to a multiple of this, so that few shapes occur."""
+"""Batches hold letters, not words; their number is rounded up to a multiple of this, so that few shapes occur.
+A batch of one word has room for the longest word."""
 
 
 class OCR:
@@ -69,7 +70,7 @@ class OCR:
 
     def room(self, examples: Tensor) -> int:
         letters = torch.where(examples >= 0, self.lengths_here[examples], 1).sum(-1)
-        return -(-int(letters.max()) // ROOM) * ROOM
+        return min(-(-int(letters.max()) // ROOM) * ROOM, examples.shape[-1] * self.letters.shape[1])
 
     def batch(self, examples: Tensor, room: int) -> Batch:
         """Words packed letter by letter: `room` letters per replica, so that padding occurs at the end only."""
