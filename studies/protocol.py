@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="stop after this many minutes")
     parser.add_argument("--long-minutes", type=float, default=5.5, help="take no long portion later than this")
     parser.add_argument("--short-first", action="store_true", help="take portions with short runs first")
+    parser.add_argument("--together", type=int, default=1, help="number of portions to train together")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--folds", type=int, default=9)
     parser.add_argument("--portions", type=int, help="only the first portions of the plan")
@@ -62,11 +63,11 @@ def main() -> None:
 
     def choose(free: list[Recipe]) -> list[Recipe]:
         left = set(free)
-        for portion in every:
-            some = [one for one in portion.recipes if one in left]
-            if some and (minutes() < options.long_minutes or not is_long(some[0])):
-                return some
-        return []
+        unfinished = [some for portion in every if (some := [one for one in portion.recipes if one in left])]
+        late = minutes() > options.long_minutes
+        possible = [some for some in unfinished if not (late and is_long(some[0]))]
+        similar = [some for some in possible if is_long(some[0]) == is_long(possible[0][0])]
+        return [one for some in similar[: options.together] for one in some]
 
     store = Store(options.store)
     shares = Shares(store, wanted, options.device, "float32", choose)

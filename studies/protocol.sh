@@ -19,7 +19,7 @@ start_mps() {
     command -v nvidia-cuda-mps-control >/dev/null || return 1
     export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps-log
     mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
-    nvidia-cuda-mps-control -d
+    nvidia-cuda-mps-control -d >/dev/null 2>&1
     timeout 60 python3 -c 'import torch; torch.zeros(1, device="cuda") + 1' && return
     stop_mps
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
@@ -28,9 +28,15 @@ start_mps() {
 stop_mps() { echo quit | nvidia-cuda-mps-control >/dev/null 2>&1; }
 
 mps=no
-case " $* " in
-*" cpu "*) ;;
+case "$*" in
+*" cpu"*) ;;
 *) start_mps && mps=yes && trap stop_mps EXIT ;;
+esac
+# Without MPS processes take turns on the GPU, so few processes train many runs each.
+few=()
+case "$mps $*" in
+no*" cpu"*) ;;
+no*) workers=2 few=(--together 6) ;;
 esac
 echo "MPS: $mps; workers: $workers"
 
@@ -38,12 +44,12 @@ processes=()
 for worker in $(seq "$workers"); do
     first=()
     [ "$worker" -gt 1 ] || first=(--short-first)
-    python3 studies/protocol.py --store "$work/runs.jsonl" --recorded results/runs.jsonl "${first[@]}" "$@" \
+    python3 studies/protocol.py --store "$work/runs.jsonl" --recorded results/runs.jsonl "${first[@]}" "${few[@]}" "$@" \
         >"$work/worker-$worker.log" 2>&1 &
     processes+=($!)
 done
 (
-    while sleep 30; do
+    while sleep 30 >/dev/null 2>&1; do
         cp "$work/runs.jsonl" "$out/protocol.jsonl" 2>/dev/null
         echo "$(date +%T) $(cat "$work/runs.jsonl" 2>/dev/null | wc -l) records"
         tail -qn 1 "$work"/worker-*.log
@@ -55,4 +61,5 @@ wait "${processes[@]}"
 kill "$reporter"
 cp "$work/runs.jsonl" "$out/protocol.jsonl"
 tail -n +1 "$work"/worker-*.log >"$out/protocol.log"
+tail -qn 1 "$work"/worker-*.log
 echo "$(wc -l <"$out/protocol.jsonl") records in $out/protocol.jsonl"
