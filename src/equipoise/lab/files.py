@@ -1,15 +1,21 @@
-"""Write files atomically: completely or not at all. What a killed process has left is removed by a later one."""
+"""Write files atomically: completely or not at all. What a killed process has left is removed by a later one.
+
+A link stays: the file it leads to is written. Pipes and devices are written to.
+"""
 
 import contextlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
 
 LEFTOVER_SECONDS = 3600.0
 """A temporary file that nothing has written for so long belongs to a process that was killed."""
+
+OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
 
 
 class WritingError(RuntimeError):
@@ -24,24 +30,42 @@ def write_whole(path: Path | str, text: str) -> None:
     ...     (Path(folder) / "deep" / "page.html").read_text()
     '<p>hello'
     """
-    path = Path(path)
-    temporary: Path | None = None
+    if _is_stream(Path(path)):
+        return _write_into(Path(path), text)
+    target, temporary = Path(os.path.realpath(path)), None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path.parent, rf"\.{re.escape(path.name)}\.[a-z0-9_]+\.part")
-        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(target.parent, rf"\.{re.escape(target.name)}\.[a-z0-9_]+\.part")
+        number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
         temporary = Path(name)
         with os.fdopen(number, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        raise WritingError(f"{path} could not be written: {error.strerror}") from error
+        left = "the file that was there is unchanged" if target.is_file() else "there is no such file"
+        raise WritingError(f"{path} could not be written: {error.strerror}; {left}") from error
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether the path is a pipe or a device, or leads to one, or names an open file of a process."""
+    with contextlib.suppress(OSError):
+        kind = path.stat().st_mode
+        return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)) or str(path).startswith(OPEN_FILES)
+    return False
+
+
+def _write_into(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise WritingError(f"{path} could not be written: {error.strerror}; it may have a part of it") from error
 
 
 def remove_leftovers(folder: Path, name: str) -> None:

@@ -1,6 +1,5 @@
 """The command `equipoise`: the only place that parses arguments or prints."""
 
-import os
 import sys
 
 try:
@@ -11,12 +10,14 @@ except ImportError:
 
 from ... import __version__
 from ..data import DataError
+from ..escaping import escaped
 from ..files import WritingError
 from ..report.figures import DrawingError
 from ..run.runner import LostWorkersError
 from ..run.store import StoreError
 from ..training import BadFileError
 from . import bench, data, demo, experiments, predict, tag, train
+from .output import finish, never_fail_to_encode, printing
 
 app = tyro.extras.SubcommandApp()
 app.command(tag.tag, name="tag", help="Tag your own files: train, run, score.")
@@ -40,15 +41,16 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"equipoise {__version__}")
         return
+    never_fail_to_encode()
     try:
         app.cli(prog="equipoise", description=DESCRIPTION)
-        sys.stdout.flush()
+        with printing("it is incomplete"):
+            pass
     except BrokenPipeError:  # the reader of the output has ended, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not written at exit
-        sys.exit(1)
+        finish(1)
     except (*EXPECTED, ValueError, OSError) as error:
-        print(f"equipoise: {error}", file=sys.stderr)
-        sys.exit(1)
+        print(escaped(f"equipoise: {error}"), file=sys.stderr)
+        finish(1)
     except KeyboardInterrupt as interrupt:  # a command can attach what was kept
-        print("; ".join(["equipoise: interrupted", *map(str, interrupt.args)]), file=sys.stderr)
-        sys.exit(130)
+        print(escaped("; ".join(["equipoise: interrupted", *map(str, interrupt.args)])), file=sys.stderr)
+        finish(130)

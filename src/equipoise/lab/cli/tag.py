@@ -1,7 +1,6 @@
 """The commands `equipoise tag train | run | score`: a tagger for text files."""
 
 import itertools
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 import tyro
 
 from ..data.errors import DataError
+from ..escaping import escaped, to_json
 from ..files import write_whole
 from ..tagger import columns
 from ..tagger.columns import Sentence
@@ -23,6 +23,7 @@ from ..tagger.tagset import TagSet, broken, infer
 from ..tagger.training import STATE, Settings, default_epochs, fit
 from . import tag_output
 from .choices import Device, check_device
+from .output import printing
 from .tag_input import read_parts, sentences
 from .tag_progress import watching
 
@@ -95,8 +96,8 @@ def tag_train(
         settings = Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
     tagger.to(device)
     if not as_json:
-        found = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation, {len(tags.labels)} tags"
-        _say(f"{found}, scheme {tags.scheme}; {sum(x.numel() for x in tagger.parameters()):,} parameters")
+        data = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation, {len(tags.labels)} tags"
+        _say(f"{data}, scheme {tags.scheme}; {sum(x.numel() for x in tagger.parameters()):,} parameters")
     try:
         with watching(settings.epochs, quiet=as_json) as watch:
             history = fit(tagger, parts[0], parts[1], settings, out, resume=resume, watch=watch.epoch, step=watch.step)
@@ -105,7 +106,9 @@ def tag_train(
     best = load(out, device)
     scored = parts[2] or parts[1]
     part = "test" if parts[2] else "validation"
-    tag_output.report(_scores(best, scored), history, out, part, machine_readable=as_json)
+    found = _scores(best, scored)
+    with printing(f"the model is in {out}"):
+        tag_output.report(found, history, out, part, machine_readable=as_json)
 
 
 @tag.command(name="run")
@@ -147,8 +150,9 @@ def tag_run(
         write_whole(html, page(tagged, f"{source.name}, tagged by {model}"))
         return
     written = tag_output.as_json if as_json else tag_output.as_columns if conll else tag_output.in_brackets
-    for one, text in tagged:
-        print(written(one, text))
+    with printing("it is incomplete"):
+        for one, text in tagged:
+            print(written(one, text))
 
 
 @tag.command(name="score")
@@ -179,10 +183,9 @@ def tag_score(
     sentences = columns.read(source, word_column, tag_column, separator)
     _check_tags(tagger.tags, sentences, source, "the model")
     found = _scores(tagger, sentences)
-    if as_json:
-        print(json.dumps(tag_output.fields(found), indent=1, ensure_ascii=False))
-    else:
-        print("\n".join([*table(found), *confusion_lines(found)]))
+    with printing("it is incomplete"):
+        shown = [to_json(tag_output.fields(found), 1)] if as_json else [*table(found), *confusion_lines(found)]
+        print("\n".join(shown))
 
 
 def _warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequence[Path | None]) -> None:
@@ -234,4 +237,4 @@ def _scores(tagger: Tagger, sentences: Sequence[Sentence]) -> Evaluation:
 
 
 def _say(text: str) -> None:
-    print(f"equipoise: {text}", file=sys.stderr)
+    print(escaped(f"equipoise: {text}"), file=sys.stderr)

@@ -1,11 +1,11 @@
 """How `equipoise tag` prints tagged sentences and scores."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ... import scaling
+from ..escaping import escaped, on_one_line, to_json
 from ..tagger.evaluation import Evaluation, confusion_lines, table
 from ..tagger.model import Tagged, describe
 from ..tagger.pieces import pieces
@@ -22,11 +22,11 @@ def as_json(one: Tagged, text: Text) -> str:
         if text.start is not None:
             found |= {"start_char": text.start + first, "end_char": text.start + last}
         spans.append(found | {"probability": round(probability, 6)})
-    return json.dumps({"words": one.words, "tags": one.tags, "spans": spans}, ensure_ascii=False)
+    return to_json({"words": one.words, "tags": one.tags, "spans": spans})
 
 
 def as_columns(one: Tagged, text: Text) -> str:
-    return "".join(f"{word}\t{label}\n" for word, label in zip(one.words, one.tags, strict=True))
+    return "".join(f"{escaped(word)}\t{escaped(label)}\n" for word, label in zip(one.words, one.tags, strict=True))
 
 
 def in_brackets(one: Tagged, text: Text) -> str:
@@ -34,7 +34,7 @@ def in_brackets(one: Tagged, text: Text) -> str:
         part if span is None else f"[{part}]({span.kind} {probability:.2f})"
         for part, span, probability in pieces(one, text)
     ]
-    return " ".join("".join(parts).split())
+    return on_one_line("".join(parts)).strip(" ")
 
 
 def fields(found: Evaluation) -> dict[str, Any]:
@@ -48,9 +48,9 @@ def report(found: Evaluation, history: Sequence[Epoch], out: Path, part: str, *,
     seconds = sum(epoch.seconds for epoch in history)
     if machine_readable:
         about = {"model": str(out), "epoch": best["epoch"], "valid_f1": best["valid_f1"], "seconds": seconds}
-        print(json.dumps(about | {"balance": verdict.ratio, part: fields(found)}, indent=1, ensure_ascii=False))
+        print(to_json(about | {"balance": verdict.ratio, part: fields(found)}, 1))
         return
     print("\n".join([f"{part} sentences:", *table(found), *confusion_lines(found)]))
     print(f"balance of net and CRF: ratio {verdict.ratio:.3g} and {verdict.trend}")  # training chose it: see `Learned`
     epochs = f"epoch {best['epoch']} of {len(history)}, F1 {100 * best['valid_f1']:.2f} % in validation"
-    print(f"model: {out} ({epochs}; {seconds:.0f} s)")
+    print(escaped(f"model: {out} ({epochs}; {seconds:.0f} s)"))

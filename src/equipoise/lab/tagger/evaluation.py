@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...labels import Span
+from ..escaping import escaped, on_one_line
 from ..tasks.chunking.chunks import Score, score
 from .columns import Sentence
 from .tagset import TagSet
@@ -81,9 +82,9 @@ def _overlap(a: Span, b: Span) -> bool:
 
 def table(found: Evaluation) -> list[str]:
     """Lines with one type each, and all types in the first."""
-    width = max([len("type"), *map(len, found.by_kind)])
+    rows = [("all", found.overall), *((escaped(kind), one) for kind, one in found.by_kind.items())]
+    width = max([len("type"), *(len(kind) for kind, _ in rows)])
     lines = [f"{'type':<{width}}  precision  recall     F1  spans"]
-    rows = [("all", found.overall), *found.by_kind.items()]
     for kind, one in rows:
         numbers = f"{100 * one.precision:9.2f} {100 * one.recall:7.2f} {100 * one.f1:6.2f} {one.true:6d}"
         lines.append(f"{kind:<{width}}  {numbers}")
@@ -93,6 +94,6 @@ def table(found: Evaluation) -> list[str]:
 def confusion_lines(found: Evaluation, limit: int = 8) -> list[str]:
     if not found.confusions:
         return ["no errors"]
-    shown = found.confusions[:limit]
+    shown = [Confusion(escaped(x.error), x.number, on_one_line(x.example)) for x in found.confusions[:limit]]
     width = max(len(one.error) for one in shown)
     return ["most frequent errors:", *(f"{one.number:6d}  {one.error:<{width}}  e.g. {one.example}" for one in shown)]

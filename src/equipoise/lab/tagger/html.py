@@ -1,9 +1,10 @@
-"""A page with coloured spans: one file that needs nothing else. Text is escaped."""
+"""A page with coloured spans: one file that needs nothing else. Text is escaped, and so are control characters."""
 
 import colorsys
 from collections.abc import Iterable
 from html import escape
 
+from ..escaping import escaped, on_one_line
 from .model import Tagged
 from .pieces import pieces
 from .words import Text
@@ -25,8 +26,8 @@ def page(sentences: Iterable[tuple[Tagged, Text]], title: str) -> str:
             kinds.setdefault(span.kind, len(kinds))
         body.append(f"<p>{_sentence(one, text, kinds)}</p>")
     colours = "".join(f".k{i} {{ background: {_colour(i)}; }}\n" for i in kinds.values())
-    legend = " ".join(f'<mark class="k{i}">{escape(kind)}</mark>' for kind, i in kinds.items())
-    head = f'<meta charset="utf-8">\n<title>{escape(title)}</title>\n<style>{STYLE}{colours}</style>'
+    legend = " ".join(f'<mark class="k{i}">{escape(escaped(kind))}</mark>' for kind, i in kinds.items())
+    head = f'<meta charset="utf-8">\n<title>{escape(on_one_line(title))}</title>\n<style>{STYLE}{colours}</style>'
     lines = "\n".join(body)
     return (
         f"<!doctype html>\n<html>\n<head>\n{head}\n</head>\n<body>\n<p>{legend}</p>\n<hr>\n{lines}\n</body>\n</html>\n"
@@ -37,10 +38,11 @@ def _sentence(one: Tagged, text: Text, kinds: dict[str, int]) -> str:
     parts = []
     for part, span, probability in pieces(one, text):
         if span is None:
-            parts.append(escape(part))
+            parts.append(escape(on_one_line(part)))
         else:
-            label = f"<small>{escape(span.kind)}</small>"
-            parts.append(f'<mark class="k{kinds[span.kind]}" title="{probability:.3f}">{escape(part)}{label}</mark>')
+            label = f"<small>{escape(escaped(span.kind))}</small>"
+            shown = escape(on_one_line(part))
+            parts.append(f'<mark class="k{kinds[span.kind]}" title="{probability:.3f}">{shown}{label}</mark>')
     return "".join(parts)
 
 
