@@ -19,7 +19,9 @@ if [ -z "${EQUIPOISE_ENCODERS:-}" ]; then
         gunzip -c data/encoders/minilm.safetensors.gz > "$work/minilm.safetensors"
     fi
 fi
-if [ "$device" = cuda ] && command -v nvidia-cuda-mps-control > /dev/null; then
+mps=no # ours; a daemon that the caller has started is used, too
+if [ "$device" = cuda ] && [ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] && command -v nvidia-cuda-mps-control > /dev/null; then
+    mps=yes
     export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
     mkdir -p "$work/mps"
     nvidia-cuda-mps-control -d
@@ -41,7 +43,7 @@ while sleep 5; do
     [ "$running" -gt 0 ] || break
     if awk "BEGIN { exit !($SECONDS > 60 * $minutes + 20) }"; then kill "${pids[@]}" 2> /dev/null; fi
 done
-[ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] || echo quit | nvidia-cuda-mps-control
+[ "$mps" = no ] || echo quit | nvidia-cuda-mps-control
 [ ! -f "$store" ] || cp "$store" "$out/$plan.jsonl"
 grep -h -A30 Traceback "$work"/*.log | head -60
 tail -n 3 "$out/$plan.log"

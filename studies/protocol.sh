@@ -14,7 +14,7 @@ workers=${WORKERS:-9}
 mkdir -p "$out" "$work"
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 
-# Processes share the GPU well only with MPS, which does not work on every machine.
+# Processes share the GPU well only with MPS, which does not work on every machine. A daemon that runs already is used.
 start_mps() {
     command -v nvidia-cuda-mps-control >/dev/null || return 1
     export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps-log
