@@ -28,7 +28,8 @@ start_mps() {
 stop_mps() { echo quit | nvidia-cuda-mps-control >/dev/null 2>&1; }
 
 mps=no
-case "$*" in
+case "${CUDA_MPS_PIPE_DIRECTORY:-} $*" in
+/*) mps=yes ;;
 *" cpu"*) ;;
 *) start_mps && mps=yes && trap stop_mps EXIT ;;
 esac
