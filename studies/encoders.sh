@@ -6,7 +6,7 @@
 # Reads data/encoders/minilm.safetensors or its gzipped form. OUT/PLAN.jsonl gets the records, OUT/PLAN.log the progress.
 # Runs with a record in results/runs.jsonl or in OUT/PLAN.jsonl are left out, so the same command continues.
 set -u
-out=${1:?the folder for the results is missing} plan=${2:-development} minutes=${3:-8.5} processes=${4:-6}
+out=${1:?the folder for the results is missing} plan=${2:-development} minutes=${3:-8.5} processes=${4:-8}
 device=${DEVICE:-cuda}
 work=$(mktemp -d)
 mkdir -p "$out"

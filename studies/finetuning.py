@@ -20,6 +20,7 @@ from equipoise.lab.plan.tables import Cell, Table
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.run import runner
 from equipoise.lab.run.store import Record, Store
+from equipoise.lab.training import checkpoint
 from equipoise.lab.training.replica import Replica
 
 PLANS = {
@@ -36,6 +37,7 @@ def run(options: argparse.Namespace) -> None:
     """Train group after group. No group is begun after --begin minutes, and all end after --minutes."""
     begin = time.monotonic()
     tasks.load = functools.cache(tasks.load)  # a process trains many groups of a corpus
+    checkpoint.LARGEST_BYTES = 0  # a group takes seconds: it is not worth a checkpoint
     done = {record.recipe.key for path in options.done for record in Store(path).records()}
     wanted = [[one for one in group if one.key not in done] for group in PLANS[options.plan][0]()]
     wanted = [group for group in wanted if group]

@@ -38,7 +38,6 @@ class Scheme:
     """The fields that recipes must have in common to share a method."""
     pairwise_rate: float = 1.0
     """The factor of the learning rate of the CRF's own parameters."""
-
     pairwise: bool = True
     """Whether there is a pairwise part; otherwise it is 0 and is not trained."""
 
@@ -111,5 +110,8 @@ SCHEMES |= {
         "joint, with a learned scale for each part, and the net's part divided by its size in the first examples",
         ScalesOnce,
         _learned,
+    ),
+    "scales_once_x100": Scheme(
+        "the same, with a learning rate 100 times larger for the CRF", ScalesOnce, _learned, pairwise_rate=100.0
     ),
 }

@@ -117,7 +117,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     }
     table = Table("usual", "Usual", columns, cells)
     monkeypatch.setitem(module.PLANS, "development", (lambda: development.in_stacks(table.recipes), lambda: [table]))
-    monkeypatch.setattr(module.tasks, "load", module.tasks.load)  # `run` replaces it
+    monkeypatch.setattr(module.tasks, "load", module.tasks.load)  # `run` replaces both
+    monkeypatch.setattr(module.checkpoint, "LARGEST_BYTES", module.checkpoint.LARGEST_BYTES)
     return module
 
 

@@ -15,7 +15,13 @@ from equipoise.lab.recipe import Recipe
 from equipoise.lab.scales import Scales, ScalesOnce
 from equipoise.lab.training.replica import Replica
 
-CRF_FACTORS = {"joint_x10": 10.0, "joint_x100": 100.0, "joint_x1000": 1000.0, "unary_scaled": 0.0}
+CRF_FACTORS = {
+    "joint_x10": 10.0,
+    "joint_x100": 100.0,
+    "joint_x1000": 1000.0,
+    "unary_scaled": 0.0,
+    "scales_once_x100": 100.0,
+}
 RULES = {"likelihood": "map", "margin": "map", "marginal": "marginal", "mean_field": "mean_field"}
 
 
@@ -28,7 +34,7 @@ def method(recipe: Recipe) -> scaling.Scaling:
         "learned": lambda: scaling.Learned(recipe.start),
         "unary_scaled": lambda: scaling.Learned(recipe.start),
         "scales": lambda: Scales(recipe.start),
-        "scales_once": lambda: ScalesOnce(recipe.start),
+        **dict.fromkeys(("scales_once", "scales_once_x100"), lambda: ScalesOnce(recipe.start)),
     }.get(recipe.scheme, lambda: scaling.Fixed(recipe.alpha))()
 
 

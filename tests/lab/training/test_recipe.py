@@ -15,7 +15,7 @@ def test_names_of_schemes_objectives_and_optimizers() -> None:
     assert [*SCHEMES] == [
         *paper,
         *("joint_x10", "joint_x100", "joint_x1000"),
-        *("unary_scaled", "scales", "scales_once"),
+        *("unary_scaled", "scales", "scales_once", "scales_once_x100"),
     ]
     assert set(OBJECTIVES) == {"marginal", "margin", "likelihood", "mean_field"}
     assert OPTIMIZERS == ("adam", "sgd", "rmsprop")

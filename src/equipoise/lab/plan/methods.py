@@ -27,13 +27,14 @@ LEADING: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "learned, counts, start 0.3": {"scheme": "learned", **COUNTS, "start": 0.3},
     "learned, counts, W 0.01": {"scheme": "learned", **COUNTS, "pairwise_size": 0.01},
-    "once, counts": {"scheme": "scales_once", **COUNTS},
     "once, counts, start 0.3": {"scheme": "scales_once", **COUNTS, "start": 0.3},
+    "once x100, counts, start 0.3": {"scheme": "scales_once_x100", **COUNTS, "start": 0.3},
 }
 """Variants of learned scaling that may become it.
 
 start 0.3: the net's part starts at 0.3 times its size. W 0.01: the parameters W start 0.01 large, so that they turn
 faster. once: the net's part is divided by its size in the first 1,000 examples only, and W is not divided.
+x100: the rate of W is 100 times larger.
 """
 OTHERS: dict[str, dict[str, Any]] = {
     "joint": {"scheme": "joint"},
