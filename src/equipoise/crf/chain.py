@@ -251,8 +251,9 @@ class ChainCRF(CountedPotentials):
     def rebalance(self, batches: Iterable[Sequence[Tensor]], *, objective: str | Objective | None = None) -> Tensor:
         """Search the factor alpha again, as `scaling.Online` does after each epoch (Algorithm 1), and return it.
 
-        `batches` yields (unary, labels) or (unary, labels, mask) of training data; it is read until the method's
-        `subset` of sequences is reached. All factors of the grid are tried on a batch in one call.
+        `batches` yields (unary, labels) or (unary, labels, mask); it is read until the method's `subset` of sequences
+        is reached. All factors of the grid are tried on a batch in one call. Give it held-out sequences, which serve
+        for nothing else: on sequences that the net has fitted, the search seldom moves alpha.
 
         >>> from equipoise.scaling import Online
         >>> crf = ChainCRF(num_labels=3, scaling=Online(subset=2), objective="marginal")

@@ -174,8 +174,9 @@ class GaussianCRF(nn.Module):
     def rebalance(self, batches: Iterable[Sequence[Tensor]]) -> Tensor:
         """Search the factor alpha again, as `scaling.Online` does after each epoch (Algorithm 1), and return it.
 
-        `batches` yields (unary, embeddings, labels) of training data; it is read until the method's `subset` of images
-        is reached. Scores are proportional to alpha, so one solve per image serves the whole grid.
+        `batches` yields (unary, embeddings, labels); it is read until the method's `subset` of images is reached. Give
+        it held-out images, as for `ChainCRF.rebalance`. Scores are proportional to alpha, so one solve per image serves
+        the whole grid.
         """
         method, energy = searchable(self.scaling), self.energy
         parts = ((*self._parts(*self._checked(u, e, y)), y) for u, e, y in batches)

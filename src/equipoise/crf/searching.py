@@ -1,4 +1,4 @@
-"""What both layers need for `scaling.Online`: the method itself, and a subset of the training data to search on."""
+"""What both layers need for `scaling.Online`: the method itself, and the data to search on."""
 
 import warnings
 from collections.abc import Callable, Iterable

@@ -1,6 +1,9 @@
 """Online scaling (§5.1, Algorithm 1): U -> alpha U, W -> W, with alpha searched anew after each epoch.
 
-    alpha := argmin over the grid of the mean of L(Y, alpha U, W) over a subset of the training set
+    alpha := argmin over the grid of the mean of L(Y, alpha U, W) over a set D
+
+In the paper D is a part of the training set. Choose D from held-out examples instead: on examples that the net has
+fitted, its scores have the right size for W by training, so the search seldom moves alpha.
 
 The scores of the subset do not depend on alpha, so they are computed once, and all factors of the grid are evaluated in
 one call. If the objective is convex in alpha, as the likelihood is, Newton's method can find the minimum itself instead
@@ -24,7 +27,7 @@ class Online(Scaling):
 
     Args:
         grid: the factors to try; powers of two from 2^-8 to 2^8 as in Appendix B.
-        subset: the number of training examples to search on.
+        subset: the number of examples to search on; the paper has about a third of the training set.
         alpha: the factor before the first search, a number or one per replica.
         exact: instead of trying the grid, find the minimum between its ends by Newton's method (for the likelihood).
 

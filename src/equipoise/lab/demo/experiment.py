@@ -49,8 +49,9 @@ class Outcome:
 def recipes(epochs: int = EPOCHS, fold: int = 0, seed: int = 0) -> list[Recipe]:
     """Seven short recipes: the learning rate falls, and training stops, as soon as an epoch gains little."""
     short: dict[str, Any] = {"max_epochs": epochs, "threshold": 5e-3, "plateau": 1, "stop": 3}
-    short |= {"fold": fold, "seed": seed}
-    chosen = [named("ocr").settings.recipe("marginal", scheme, **short) for scheme in SCHEMES]
+    settings = named("ocr").settings
+    short |= {"fold": fold, "seed": seed, "patience": "exact", "subset": settings.base.subset}
+    chosen = [settings.recipe("marginal", scheme, **short) for scheme in SCHEMES]
     return [recipe if recipe.scheme == "stage" else replace(recipe, learning_rates=(RATE,)) for recipe in chosen]
 
 
