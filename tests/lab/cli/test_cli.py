@@ -64,6 +64,15 @@ def test_train_with_the_settings_of_fine_tuning(call: Call, tmp_path: Path, caps
     assert (recipe.share, recipe.max_epochs) == (0.5, 3)
 
 
+def test_train_searches_alpha_on_held_out_words(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.safetensors"
+    assert call("train", "ocr", "--scheme", "online", "--search", "valid", "--epochs", 1, "--out", model) == 0
+    recipe = Model.load(model).recipe
+    assert (recipe.search, recipe.subset, recipe.patience) == ("valid", 2000, "torch")
+    assert call("train", "ocr", "--scheme", "online", "--epochs", 1, "--out", model) == 1  # 120 training words here
+    assert "subset is 2000, but there are only 120 training examples" in capsys.readouterr().err
+
+
 def test_reproduce_runs_only_missing_runs(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "runs.jsonl"
     options = ("unary", "--seeds", 2, "--folds", 1, "--store", store)

@@ -1,4 +1,5 @@
-"""Types of command-line options with values from registries: tasks, schemes, objectives, optimizers, schedules."""
+"""Types of command-line options with values from registries: tasks, schemes, objectives, optimizers, schedules,
+searches."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import torch
 import tyro
 
-from ..recipe import OBJECTIVES, OPTIMIZERS, SCHEDULES
+from ..recipe import OBJECTIVES, OPTIMIZERS, SCHEDULES, SEARCHES
 from ..schemes import SCHEMES
 from ..tasks import TASKS
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     Objective = str
     Optimizer = str
     Schedule = str
+    Search = str
 else:
     Scheme = Annotated[
         tyro.extras.literal_type_from_choices(list(SCHEMES)),
@@ -23,6 +25,7 @@ else:
     Objective = tyro.extras.literal_type_from_choices(list(OBJECTIVES))
     Optimizer = tyro.extras.literal_type_from_choices(list(OPTIMIZERS))
     Schedule = tyro.extras.literal_type_from_choices(list(SCHEDULES))
+    Search = tyro.extras.literal_type_from_choices(list(SEARCHES))
 
 Task = Annotated[
     str,

@@ -14,7 +14,7 @@ from ..tasks import Parameters, named
 from ..training import BalanceMonitor, Model, Run, remove_checkpoint
 from ..training import train as train_recipes
 from ..training.replica import Replica
-from .choices import Device, Json, Objective, Optimizer, Schedule, Scheme, Task, check_device
+from .choices import Device, Json, Objective, Optimizer, Schedule, Scheme, Search, Task, check_device
 from .progress import training
 
 
@@ -28,6 +28,7 @@ def train(
     learning_rates: tuple[float, ...] | None = None,
     alpha: float | None = None,
     weight: float | None = None,
+    search: Search | None = None,
     net: str = "default",
     seed: int = 0,
     fold: int = 0,
@@ -56,6 +57,8 @@ def train(
         learning_rates: Learning rate; for stage, one per stage.
         alpha: Factor of the unary part; for temperature of both parts; for offline_reg the target ratio of the parts.
         weight: Weight of the penalty of offline_reg.
+        search: Examples on which online searches alpha. train: training examples, as in the paper. valid: half of the
+            validation examples; the other half serves early stopping.
         net: Net; an unknown name prints the nets of the task.
         seed: Seed of the initial values and the order of examples; for chunking also of the
             validation part, and for horses of the folds.
@@ -77,7 +80,7 @@ def train(
     known = named(task)
     recipe = known.settings.recipe(objective, scheme, optimizer, net, seed=seed, fold=fold)
     given: dict[str, Any] = {"learning_rates": learning_rates, "alpha": alpha, "weight": weight, "max_epochs": epochs}
-    given |= {"schedule": schedule, "warmup": warmup, "clip": clip, "share": share}
+    given |= {"search": search, "schedule": schedule, "warmup": warmup, "clip": clip, "share": share}
     changed = {name: value for name, value in given.items() if value is not None}
     recipe = replace(recipe, **changed)
     use_data(data_dir)

@@ -274,7 +274,7 @@ class _Trainer:
             for place, (i, replica) in enumerate(zip(numbers, stack.replicas, strict=True)):
                 run = replica.run(test[place], train[place], stack.alphas()[place], ratio[place])
                 progress.runs[i] = run
-                progress.kept[i][ALPHA] = stack.alpha[place].cpu()
+                progress.kept[i] = progress.kept[i] | {ALPHA: stack.alpha[place].cpu()}
                 self._hand_out(i)
         self.journal.write(progress, now=len(progress.runs) == len(self.recipes))
 
