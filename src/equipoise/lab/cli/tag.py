@@ -4,7 +4,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -92,6 +92,7 @@ def tag_train(
         from ..tagger import encoder as pretrained
 
         tagger = pretrained.make(tags, encoder)
+        _warn_about_window(tagger.net, parts[0], train)
         number, highest = 5 if epochs is None else epochs, 1e-4 if learning_rate is None else learning_rate
         settings = Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
     tagger.to(device)
@@ -196,6 +197,15 @@ def _warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequen
     for part, path in zip(parts[1:], paths[1:], strict=True):
         if part:
             _check_tags(tags, part, path, str(paths[0]))
+
+
+def _warn_about_window(net: Any, sentences: Sequence[Sentence], path: Path) -> None:
+    words, number = net.unread([x.words for x in sentences])
+    if words:
+        what = f"{words} words of {number} sentences of {path} have no token among the first {net.window}"
+        _say(
+            f"{what}: the encoder reads no more at a time, so they do not count in training; prediction goes by windows"
+        )
 
 
 def _check_tags(tags: TagSet, sentences: Sequence[Sentence], path: Path | None, known: str) -> None:

@@ -1,7 +1,8 @@
 """The net with a pretrained encoder of transformers: the scores of a word are those of its first token.
 
-A sentence with more tokens than the encoder reads at a time is cut in training. In prediction it is read in windows. A
-word without a token has the scores of the last token.
+In training a sentence is cut after the tokens that the encoder reads at a time. The words beyond are not in the chain,
+nor are words without a token: they count neither in the loss nor for their neighbours. In prediction a long sentence is
+read in windows, and a word without a token has scores of 0.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from .tagset import TagSet
 
 
 class Encoder(nn.Module):
-    """Unary scores (B, L, M) of B sentences of words, and the mask (B, L) of their words."""
+    """Unary scores (B, L, M) of B sentences of words, and the mask (B, L) of their words, in training of those read."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         super().__init__()
@@ -25,24 +26,41 @@ class Encoder(nn.Module):
         self.model, self.tokenizer, self.window = model, tokenizer, window(model, tokenizer)
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        from ...integrations.transformers import tokenize_words
         from ...integrations.transformers.documents import document_scores
 
-        found = tokenize_words(self.tokenizer, sentences, truncation=True, max_length=self.window)
+        found = self._tokens(sentences)
         long = [i for i, ids in enumerate(found["input_ids"]) if len(ids) == self.window and not self.training]
         lengths = torch.tensor([len(sentence) for sentence in sentences])
-        index = torch.zeros(len(sentences), max(int(lengths.max()), 1), dtype=torch.long)
-        for i, mask in enumerate(found["word_mask"]):
-            starts = {found.word_ids(i)[place]: place for place, on in enumerate(mask) if on}
-            index[i, : lengths[i]] = torch.tensor([starts.get(w, len(mask) - 1) for w in range(lengths[i])])
+        index = torch.full((len(sentences), max(int(lengths.max()), 1)), -1)
+        for i, on in enumerate(found["word_mask"]):
+            places = torch.tensor(on).nonzero()[:, 0]
+            index[i, [found.word_ids(i)[place] for place in places.tolist()]] = places
         names = [name for name in self.tokenizer.model_input_names if name in found]
         inputs = self.tokenizer.pad({name: found[name] for name in names}, padding_side="right", return_tensors="pt")
         unary = self.model.unary(**inputs.to(self.model.device))
-        unary = unary.gather(1, index[..., None].expand(-1, -1, unary.shape[-1]).to(unary.device))
+        index = index.to(unary.device)
+        read = index >= 0
+        unary = unary.gather(1, index.clamp(min=0)[..., None].expand(-1, -1, unary.shape[-1]))
+        unary = unary.masked_fill(~read[..., None], 0)
+        if self.training:
+            return unary, read
         for i in long:
             unary[i, : lengths[i]] = document_scores(self.model, self.tokenizer, sentences[i])
-        mask = torch.arange(unary.shape[1], device=unary.device) < lengths[:, None].to(unary.device)
-        return unary, mask
+        return unary, torch.arange(unary.shape[1], device=unary.device) < lengths[:, None].to(unary.device)
+
+    def unread(self, sentences: Sequence[Sequence[str]]) -> tuple[int, int]:
+        """How many words of how many sentences do not count in training."""
+        counts = []
+        for start in range(0, len(sentences), 1000):
+            part = sentences[start : start + 1000]
+            read = self._tokens(part)["word_mask"]
+            counts += [len(words) - sum(on) for words, on in zip(part, read, strict=True)]
+        return sum(counts), sum(count > 0 for count in counts)
+
+    def _tokens(self, sentences: Sequence[Sequence[str]]) -> Any:
+        from ...integrations.transformers import tokenize_words
+
+        return tokenize_words(self.tokenizer, sentences, truncation=True, max_length=self.window)
 
 
 def make(tags: TagSet, name: str) -> Tagger:
