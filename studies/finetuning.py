@@ -10,13 +10,13 @@ import argparse
 import functools
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
 from equipoise.lab import tasks
 from equipoise.lab.plan import development, frozen
-from equipoise.lab.plan.tables import Cell, Table
+from equipoise.lab.plan.tables import Cell
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.run import runner
 from equipoise.lab.run.store import Record, Store
@@ -73,27 +73,22 @@ def name(recipe: Recipe) -> str:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print all tables as Markdown: mean F1 in percent, standard deviation, and the number of seeds if incomplete."""
+    """Print Markdown: per corpus mean F1 in percent, standard deviation, and the number of seeds if incomplete."""
     records = {one.recipe.key: one for path in options.files for one in Store(path).records()}
     metric = "valid" if options.plan == "development" else "test"
-    for title, tables in merged(PLANS[options.plan][1]()):
-        columns = list(dict.fromkeys(column for table in tables for column in table.columns))
-        print(f"\n## {title}, {metric} F1\n\n| | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
-        rows = list(dict.fromkeys(row for table in tables for row in table.rows))
-        cells = {at: cell for table in tables for at, cell in table.cells.items()}
-        for row in rows:
-            texts = [text(cells.get((row, column)), records, metric) for column in columns]
-            if any(texts):
-                print(f"| {row[1]} | {' | '.join(texts)} |")
-    print_means(PLANS[options.plan][1](), records, metric)
-
-
-def merged(tables: Iterable[Table]) -> list[tuple[str, list[Table]]]:
-    """The tables of each corpus."""
-    found: dict[str, list[Table]] = {}
-    for table in tables:
-        found.setdefault(table.rows[0][0], []).append(table)
-    return list(found.items())
+    corpora: dict[str, dict[tuple[str, str], list[float]]] = {}
+    texts: dict[str, dict[tuple[str, str], str]] = {}
+    for table in PLANS[options.plan][1]():
+        for ((task, condition), method), cell in table.cells.items():
+            if values := scores(cell, records, metric):
+                corpora.setdefault(task, {})[method, condition] = values
+                texts.setdefault(task, {})[method, condition] = text(values, len(cell.recipes))
+    for task, cells in texts.items():
+        print_grid(f"{task}, {metric} F1", cells)
+    shared = dict.fromkeys(at for each in corpora.values() for at in each)
+    means = {at: [statistics.mean(each[at]) for each in corpora.values() if at in each] for at in shared}
+    whole = {at: f"{statistics.mean(x):.2f}" for at, x in means.items() if len(x) == len(development.TASKS)}
+    print_grid(f"mean of the {len(development.TASKS)} corpora, {metric} F1", whole)
 
 
 def scores(cell: Cell, records: dict[str, Record], metric: str) -> list[float]:
@@ -102,28 +97,17 @@ def scores(cell: Cell, records: dict[str, Record], metric: str) -> list[float]:
     return [0.0 if record.failed else 100 * getattr(record, metric) for record in done]
 
 
-def text(cell: Cell | None, records: dict[str, Record], metric: str) -> str:
-    values = [] if cell is None else scores(cell, records, metric)
-    if cell is None or not values:
-        return ""
+def text(values: list[float], wanted: int) -> str:
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{spread}" + (f" ({len(values)})" if len(values) < len(cell.recipes) else "")
+    return f"{statistics.mean(values):.2f}{spread}" + (f" ({len(values)})" if len(values) < wanted else "")
 
 
-def print_means(tables: Iterable[Table], records: dict[str, Record], metric: str) -> None:
-    """The mean over the corpora, where all have runs."""
-    each: dict[str, dict[str, list[float]]] = {}
-    for table in tables:
-        for (row, column), cell in table.cells.items():
-            if values := scores(cell, records, metric):
-                each.setdefault(row[1], {}).setdefault(column, []).append(statistics.mean(values))
-    columns = list(dict.fromkeys(column for row in each.values() for column in row))
-    print(f"\n## Mean of {len(development.TASKS)} corpora\n\n| | {' | '.join(columns)} |")
-    print(f"| --- |{' ---: |' * len(columns)}")
-    for row, means in each.items():
-        whole = {c: f"{statistics.mean(x):.2f}" for c, x in means.items() if len(x) == len(development.TASKS)}
-        if whole:
-            print(f"| {row} | {' | '.join(whole.get(column, '') for column in columns)} |")
+def print_grid(title: str, cells: dict[tuple[str, str], str]) -> None:
+    """A row per method, a column per condition."""
+    methods, conditions = (list(dict.fromkeys(at[i] for at in cells)) for i in (0, 1))
+    print(f"\n## {title}\n\n| | {' | '.join(conditions)} |\n| --- |{' ---: |' * len(conditions)}")
+    for method in methods:
+        print(f"| {method} | {' | '.join(cells.get((method, condition), '') for condition in conditions)} |")
 
 
 def main() -> None:
