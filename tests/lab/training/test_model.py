@@ -30,6 +30,19 @@ def trained(*recipes: Recipe) -> list[tuple[Run, Model]]:
     return found
 
 
+def test_a_model_has_the_alpha_that_was_searched_at_the_end(tmp_path: Path) -> None:
+    """Training does not depend on the search, and a joint run beside it keeps its factor."""
+    wanted = recipe(max_epochs=2, alpha=8.0, scheme="online", search="valid", search_time="end")
+    (joint, _), (run, model) = trained(replace(wanted, scheme="joint"), wanted)
+    assert {epoch.alpha for epoch in (*joint.history, *run.history)} == {joint.alpha} == {8.0}
+    assert [epoch.loss for epoch in run.history] == pytest.approx([epoch.loss for epoch in joint.history])
+    assert run.alpha != 8.0
+    model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    assert float(again.parameters["scaling.alpha"]) == run.alpha
+    assert again.evaluate(Tiny().split(0, 0).test) == pytest.approx(run.test, abs=1e-6)
+
+
 def test_a_saved_model_is_the_same_after_loading(tmp_path: Path) -> None:
     for i, (run, model) in enumerate(trained(*SOME)):
         path = tmp_path / str(i)
