@@ -1,59 +1,60 @@
-"""Do the first tables of the results pages follow from the records? The same numbers by other code.
-
-python studies/recompute.py [results/runs.jsonl results/choices.json]
-"""
+"""Print the first tables of the results pages by other code: recompute.py results/runs.jsonl results/choices.json"""
 
 import json
 import statistics
 import sys
 
-# plateau, stop, batch size, examples for online, folds
-BASES = {"ocr": (3, 7, 32, 500, 9), "chunking": (1, 3, 32, 3000, 1), "horses": (5, 13, 16, 100, 5)}
 OBJECTIVES = ("marginal", "margin", "likelihood", "mean_field")
 SCHEMES = ("unary", "stage", "joint", "online", "offline", "offline_reg", "learned")
-FIXED = {"momentum": 0.9, "weight_decay": 0.0, "normalize": False, "start": 1.0, "threshold": 1e-3, "max_epochs": 100}
-FIXED |= {"net": "default", "optimizer": "adam"}
+SETTINGS = ("one word per step, rate 1e-3", "rate 1e-3", "tuned")
+METHODS = {"learned": True, "joint_x1000": None, "unary_scaled": None, "unary": None}  # counts
+NEW = "patience matrix_std search search_time add_searched share counts pairwise_size head_std head_rate tested"
+USUAL = dict.fromkeys(NEW.split()) | {"net": "default", "start": 1.0, "normalize": False, "batch_size": 32}
 
 
 def read(path):
-    """Test results by recipe and (seed, fold); the last record of a recipe counts."""
-    runs = {}
+    groups = {}
     with open(path, encoding="utf-8") as file:
         for record in map(json.loads, file):
-            recipe = {name: value for name, value in record["recipe"].items() if name != "speed"}
-            at = recipe.pop("seed"), recipe.pop("fold")
-            test = None if record.get("failed") else record["test"]
-            runs.setdefault(json.dumps(recipe, sort_keys=True), {})[at] = test
-    return runs
+            recipe = {x: y for x, y in record["recipe"].items() if x not in ("speed", "seed", "fold")}
+            runs = groups.setdefault(json.dumps(recipe, sort_keys=True), (recipe, {}))[1]
+            runs[record["seed"], record["fold"]] = None if record.get("failed") else record["test"]
+    return groups.values()
 
 
-def cell(runs, recipe, folds, seeds=8):
-    """Mean ± deviation in percent over the seeds that have all folds, of their means over folds; or a dash."""
-    found = runs.get(json.dumps(recipe, sort_keys=True), {})
-    rows = [[found.get((seed, fold)) for fold in range(folds)] for seed in range(seeds)]
+def cell(groups, folds, fields):
+    """Mean ± deviation over the seeds that have all folds."""
+    (runs,) = [runs for recipe, runs in groups if all(recipe.get(x) == y for x, y in fields.items())] or [{}]
+    rows = ([runs.get((seed, fold)) for fold in range(folds)] for seed in range(8))
     means = [100 * statistics.fmean(row) for row in rows if None not in row]
-    spread = f" ± {statistics.stdev(means):.2f}" if len(means) > 1 else ""
-    return f"{statistics.fmean(means):.2f}{spread}" if means else "-"
+    spread = [f"{statistics.stdev(means):.2f}"] if len(means) > 1 else []
+    return " ± ".join([f"{statistics.fmean(means):.2f}", *spread]) if means else "-"
 
 
-def leads(runs, choices):
-    """Rows (task, objective, setting, cells) of the first table of each page."""
-    for task, (plateau, stop, batch, subset, folds) in BASES.items():
-        for objective in OBJECTIVES[: 1 if task == "horses" else 4]:
-            for setting in ("rate 1e-3", "tuned"):
-                cells = []
-                for scheme in SCHEMES[objective != "marginal" :]:
-                    chosen = choices[f"{task}/default/adam/{objective}/{scheme}"]["chosen"]
-                    scale = 1e-3 / chosen["learning_rates"][0] if setting == "rate 1e-3" else 1
-                    rates = [float(f"{scale * rate:.6g}") for rate in chosen["learning_rates"]]
-                    recipe = FIXED | chosen | {"task": task, "objective": objective, "scheme": scheme}
-                    recipe |= {"plateau": plateau, "stop": stop, "batch_size": batch, "subset": subset}
-                    cells.append(cell(runs, recipe | {"learning_rates": rates}, folds))
-                yield task, objective, setting, cells
+def cells(choices):
+    """For each cell its row, the number of folds, and the fields of its recipes; None for a field that is absent."""
+    for task, folds, batch in (("ocr", 9, 32), ("chunking", 1, 32), ("horses", 5, 16)):
+        rows = [(x, y) for x in OBJECTIVES[: 4 if folds != 5 else 1] for y in SETTINGS[folds != 9 :]]
+        for objective, setting, scheme in [(*row, scheme) for row in rows for scheme in SCHEMES]:
+            here = choices.get(f"{task}/default/adam/{objective}/{scheme}", {}).get("chosen", {"learning_rates": [1]})
+            rates, extra = here["learning_rates"], {}
+            if setting == SETTINGS[0]:
+                rates = [1e-3, 1e-2, 1e-4][: 3 if scheme == "stage" else 1]
+                extra = {"weight": 0.001, "alpha": 2.0} if scheme == "offline_reg" else {"weight": 0.1, "alpha": 1.0}
+                extra |= {"batch_size": 1, "patience": "torch"}
+            if setting == SETTINGS[1]:
+                rates = [float(f"{1e-3 / rates[0] * rate:.6g}") for rate in rates]
+            here = USUAL | here | {"task": task, "objective": objective, "scheme": scheme, "batch_size": batch} | extra
+            yield (task, objective, setting), folds, here | {"learning_rates": rates, "optimizer": "adam"}
+    for task in ("tagging-conll2000", "tagging-wnut17", "tagging-bc5cdr"):
+        for share, scheme, head in [(x, y, z) for x in (None, 0.1) for y in METHODS for z in (0.002, None, 0.2, 1.0)]:
+            here = USUAL | {"task": task, "objective": "likelihood", "scheme": scheme, "learning_rates": [3e-5]}
+            yield (task, share, scheme), 1, here | {"share": share, "head_std": head, "counts": METHODS[scheme]}
 
 
 if __name__ == "__main__":
-    store, chosen = sys.argv[1:] or ("results/runs.jsonl", "results/choices.json")
-    with open(chosen, encoding="utf-8") as file:
-        for row in leads(read(store), json.load(file)):
-            print(*row[:3], *row[3], sep=" | ")
+    table, records = {}, read(sys.argv[1])
+    with open(sys.argv[2], encoding="utf-8") as file:
+        for row, *fields in cells(json.load(file)):
+            table.setdefault(row, []).append(cell(records, *fields))
+    print(*(" | ".join(map(str, (*row, *shown))) for row, shown in table.items()), sep="\n")

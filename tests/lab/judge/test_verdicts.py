@@ -17,7 +17,7 @@ from equipoise.lab.judge.verdicts import IN_PART, Claim, judge
 from equipoise.lab.recipe import Recipe
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
-FOLDS = tuple(range(6))
+FOLDS = tuple(range(7))
 Rule = Callable[[Recipe], float]
 
 
@@ -41,6 +41,18 @@ OTHERWISE: dict[str, Rule] = {
     "unary": scheme_at(unary=98.0),
     "stage-joint": scheme_at(joint=97.2),
     "default-rate": scheme_at(joint=97.6),
+    "word-stage-joint": scheme_at(stage=96.0),
+    "word-alpha-joint": scheme_at(joint=96.5),
+    "word-alpha-stage": scheme_at(joint=96.5),
+    "word-online-joint": scheme_at(online=96.0),
+    "word-online-stage": scheme_at(online=96.0),
+    "word-held-out-joint": scheme_at(online=96.0),
+    "word-held-out-stage": scheme_at(online=96.0),
+    "word-offline-joint": scheme_at(offline=96.0),
+    "word-offline-stage": scheme_at(offline=96.0),
+    "word-learned-joint": scheme_at(learned=96.0),
+    "word-learned-stage": scheme_at(learned=96.0),
+    "word-controls": scheme_at(online=96.0, joint=97.0),
     "bilstm": lambda one: 96.0 if one.scheme == "joint" else as_the_paper(one),
     "online-stage": scheme_at(online=96.5),
     "offline-stage": scheme_at(offline=96.5),
@@ -73,6 +85,7 @@ CHANGES: dict[str, Callable[[Recipe], dict[str, Any]]] = {
     "time": lambda one: {"epochs": 60},
     "epochs": lambda one: {"epochs": 30},
     "overfitting": lambda one: {"train": 0.999},
+    "word-overfitting": lambda one: {"train": 0.999},
     "joint-ratio": lambda one: {"history": epochs([3.0] * 12 if one.alpha == 1.0 and one.net == "default"
                                                   else [2.0**step for step in range(12)])},
     "online-start": lambda one: {"alpha": 0.25 if one.alpha != 0.25 else 0.5},
@@ -90,7 +103,7 @@ def test_every_claim_has_a_case_in_which_it_fails() -> None:
 
 
 @pytest.mark.parametrize(("learned", "size", "outcome"), [
-    (96.4, 0.0, YES), (96.25, 0.0, NO), (96.0, 0.0, NO), (96.0, 2.0, UNDECIDED), (98.0, 0.0, YES),
+    (96.4, 0.0, YES), (96.25, 0.0, NO), (96.0, 0.0, NO), (96.0, 3.0, UNDECIDED), (98.0, 0.0, YES),
 ])  # fmt: skip
 def test_learned_may_be_below_joint_by_a_fifth_of_a_point_and_noise_leaves_it_open(
     learned: float, size: float, outcome: str

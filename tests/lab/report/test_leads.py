@@ -3,20 +3,22 @@
 import importlib.util
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from lab.judge.synthetic import OnDemand, as_the_paper, noise, record, records
+from lab.judge.synthetic import OnDemand, Rule, as_the_paper, noise, record, records
 
 from equipoise.lab.judge.evidence import Evidence
 from equipoise.lab.judge.family import judge_page
 from equipoise.lab.judge.statistics import Results
-from equipoise.lab.plan import grids, leads, tables
+from equipoise.lab.plan import grids, leads, protocol, tables
 from equipoise.lab.recipe import Recipe
 from equipoise.lab.report.blocks import Grid, Items, to_markdown
 from equipoise.lab.report.lead_section import lead_blocks, lead_grid, not_holding
+from equipoise.lab.report.one_word_section import one_word_blocks
 from equipoise.lab.report.table_sections import settings_text, table_blocks
 from equipoise.lab.run.store import Record, Store
 from equipoise.lab.tasks import named
@@ -47,8 +49,10 @@ KNOWN = {
 
 def test_the_rows_are_the_objectives_at_the_default_rate_and_tuned() -> None:
     table = leads.lead("ocr", KNOWN, folds=(0,))
-    assert [row for _, row in table.rows[:2]] == ["Cross-entropy, rate 1e-3", "Cross-entropy, tuned"]
-    assert len(table.rows) == 2 * len(named("ocr").objectives)
+    settings = ["rate 1e-3", "one word per step, rate 1e-3", "tuned"]
+    assert [row for _, row in table.rows[:3]] == [f"Cross-entropy, {one}" for one in settings]
+    assert len(table.rows) == 3 * len(named("ocr").objectives)
+    assert len(leads.lead("chunking", {}).rows) == 2 * len(named("chunking").objectives)
     for (_, text), column in table.cells:
         recipe = table.cells[("ocr", text), column].recipes[0]
         assert recipe.scheme == column
@@ -76,6 +80,45 @@ def test_where_too_few_runs_are_recorded_the_difference_of_means_is_shown() -> N
     some = [one for one in table.recipes if one.seed < 2 and one.scheme != "stage"]
     shown = sentences(Results(records(some, lambda one: 89.0 + (one.scheme == "online"))), "chunking")
     assert "too few runs to test: stage, online +1.0" in shown["Adam's default rate, 1e-3"]
+
+
+def word(**values: float) -> Rule:
+    """Results at one word per step by column."""
+
+    def rule(one: Recipe) -> float:
+        column = "alpha" if one.alpha == 0.25 else "held" if one.search == "valid" else one.scheme
+        return values.get(column, 97.0)
+
+    return rule
+
+
+def test_at_one_word_per_step_folds_1_to_8_decide_and_fold_0_stands_apart() -> None:
+    """On fold 0 online beats joint by 5 points; on the others it is level, and held-out search is better."""
+    rule = word(joint=96.0, online=96.0, held=97.5, alpha=97.0, stage=97.0)
+    results = OnDemand(lambda one: 99.0 if (one.scheme, one.fold) == ("online", 0) else rule(one))
+    evidence = Evidence(results, "ocr", {})
+    verdicts = {one.claim.name: one for one in judge_page([evidence])["ocr"]}
+    status = {name: one.status for name, one in verdicts.items() if name.startswith("word-")}
+    assert status["word-stage-joint"] == status["word-alpha-joint"] == status["word-held-out-joint"] == "yes"
+    assert status["word-online-joint"] == status["word-online-stage"] == "no"
+    assert "over 64 runs" in verdicts["word-online-joint"].checks[0].numbers
+    text = to_markdown(one_word_blocks(evidence))
+    row = next(line for line in text.splitlines() if line.startswith("| Cross-entropy, rate 0.001 |"))
+    online = row.split(" | ")[1 + protocol.LEADING.index("online")]
+    assert re.match(r"9[56]\.\d\d ± 0\.\d\d<br>.*>fold 0 9[89]\.\d\d<.*>9 folds 96\.[34]\d<.*>training 9[78]", online)
+    line = next(
+        one for one in to_markdown(lead_blocks(evidence, [*verdicts.values()])).splitlines() if "One word" in one
+    )
+    assert re.search(r"reproduces: stage .*, joint, alpha 1/4 .*held out .*; does not reproduce: online -?\+?0\.", line)
+
+
+def test_without_runs_at_one_word_per_step_nothing_is_said_about_it() -> None:
+    table = tables.TABLES["main"]("ocr", {}, folds=(0, 1))
+    evidence = Evidence(Results(records(table.recipes)), "ocr", {}, folds=(0, 1))
+    verdicts = judge_page([evidence])["ocr"]
+    assert {one.status for one in verdicts if one.claim.name.startswith("word-")} == {"not tested"}
+    assert one_word_blocks(evidence) == []
+    assert "One word" not in to_markdown(lead_blocks(evidence, verdicts))
 
 
 def test_dead_runs_are_counted_at_the_table_and_in_the_lead() -> None:
@@ -127,15 +170,19 @@ def pages_cells(found: list[Record], choices: dict[str, object], task: str) -> d
     """The numbers of the table on the page of a task, by row."""
     grid = lead_grid(leads.lead(task, choices), Results(found))
     assert isinstance(grid, Grid)
-    return {row[0]: [cell.split("\n")[0] for cell in row[1:] if cell] for row in grid.rows}
+    return {row[0]: [cell.split("\n")[0] or "-" for cell in row[1:]] for row in grid.rows}
 
 
 def check(found: list[Record], store: Path, choices: Path) -> int:
     """Compare the cells of all pages with those of the study, and return their number."""
-    other: dict[str, dict[str, list[str]]] = {}
     study = recompute()
-    for task, objective, setting, cells in study.leads(study.read(store), json.loads(choices.read_text())):
-        if set(cells) != {"-"}:
+    table: dict[tuple[str, str, str], list[str]] = {}
+    groups = study.read(store)
+    for row, folds, fields in study.cells(json.loads(choices.read_text())):
+        table.setdefault(row, []).append(study.cell(groups, folds, fields))
+    other: dict[str, dict[str, list[str]]] = {}
+    for (task, objective, setting), cells in table.items():
+        if task in TASKS and set(cells) != {"-"}:
             other.setdefault(task, {})[leads.row(task, objective, setting)[1]] = cells
     for task in TASKS:
         assert pages_cells(found, json.loads(choices.read_text()), task) == other.get(task, {})
@@ -177,4 +224,4 @@ def test_the_committed_pages_lead_with_the_numbers_that_the_study_recomputes() -
         text = (ROOT / "docs" / "results" / f"{task}.md").read_text().split("\n## ")[0]
         for row, cells in pages_cells(found, grids.choices(results / "choices.json"), task).items():
             line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
-            assert [cell.split("<br>")[0].strip() for cell in line.split("|")[2:] if cell.strip()] == cells
+            assert [cell.split("<br>")[0].strip() or "-" for cell in line.split("|")[2:-1]] == cells

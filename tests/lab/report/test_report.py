@@ -16,7 +16,7 @@ from equipoise.lab.judge.claims import CLAIMS
 from equipoise.lab.judge.evidence import Evidence
 from equipoise.lab.judge.family import judge_page
 from equipoise.lab.judge.statistics import Results, signed, summarize
-from equipoise.lab.plan import figures, finetuning, grids, tables
+from equipoise.lab.plan import figures, finetuning, grids, protocol, tables
 from equipoise.lab.report import figures as drawing
 from equipoise.lab.report.blocks import Command, Fold, Grid, Heading, Items, Picture, Text, to_markdown
 from equipoise.lab.report.html import to_html
@@ -167,7 +167,7 @@ def test_html_is_written_only_on_request(made: list[Record], tmp_path: Path) -> 
 
 def test_figures_are_drawn_as_text_that_follows_light_and_dark(folder: Path, text: str) -> None:
     names = re.findall(r"!\[.*?\]\((.*?)\)", text)
-    assert names == [f"figures/ocr-{name}.svg" for name in figures.FIGURES]
+    assert names == [f"figures/ocr-{name}.svg" for name in (*figures.FIGURES, *protocol.FIGURES)]
     for name in names:
         svg = (folder / "results" / name).read_text()
         root = ElementTree.fromstring(svg)
@@ -175,13 +175,13 @@ def test_figures_are_drawn_as_text_that_follows_light_and_dark(folder: Path, tex
         assert root.get("aria-label")
         words = "".join(root.itertext())
         assert "prefers-color-scheme:dark" in words
-        assert ("||U|| / ||W||" in words) == ("1b" in name or "1c" in name)
+        assert ("||U|| / ||W||" in words) == ("1b." in name or "1c." in name)
     assert "best alpha = 1/4" in (folder / "results/figures/ocr-figure1a.svg").read_text()
 
 
 def test_the_html_is_well_formed_and_self_contained(html: str) -> None:
     assert check(html).ids
-    assert html.count("<svg") == len(figures.FIGURES)
+    assert html.count("<svg") == len(figures.FIGURES) + len(protocol.FIGURES)
     assert 'name="viewport"' in html
     assert "prefers-color-scheme: dark" in html
 

@@ -1,7 +1,7 @@
 """The claims of the paper, and ours, each with its checks."""
 
 from ..tasks import named
-from . import figure_checks, finetuning, table_checks
+from . import figure_checks, finetuning, one_word, table_checks
 from .table_checks import PAPER_SCHEMES, REMEDIES
 from .verdicts import Claim
 
@@ -27,6 +27,7 @@ CLAIMS = (
         table_checks.default_rate,
         pooled=False,
     ),
+    *one_word.CLAIMS,
     *(
         Claim(
             f"{scheme}-stage",

@@ -25,11 +25,11 @@ class Evidence:
 
     def table(self, name: str) -> tables.Table:
         """A table of the task."""
-        return self._cached(name, lambda: catalogue.makers(self.task)[name](self.task, self.known, **self._which))
+        return self._cached(name, lambda: catalogue.every(self.task)[name](self.task, self.known, **self._which))
 
     def figure(self, name: str) -> figures.Figure:
         """A figure of the task."""
-        return self._cached(name, lambda: catalogue.makers(self.task)[name](self.task, self.known, **self._which))
+        return self._cached(name, lambda: catalogue.every(self.task)[name](self.task, self.known, **self._which))
 
     @property
     def lead(self) -> tables.Table:

@@ -2,24 +2,25 @@
 
     row = an objective under a setting
 
-    rate 1e-3    the tuned recipe with 1e-3 as its first learning rate; further stages keep their proportion to it
-    tuned        the recipe of the main table
+    rate 1e-3                the tuned recipe with 1e-3 as its first rate; further stages keep their proportion to it
+    one word per step, …     the cells of `protocol` at this rate, for handwriting
+    tuned                    the recipe of the main table
 
-Both were recorded for other tables and figures, so this table needs no runs of its own.
+All were recorded for other tables and figures, so this table needs no runs of its own.
 """
 
 from typing import Any
 
 from ..recipe import Recipe
 from ..tasks import named
-from . import paper
+from . import paper, protocol
 from .figures import at_rate
 from .tables import SCHEMES, TITLES, Cell, Table, runs, setting
 
 DEFAULT_RATE = 1e-3
 """The learning rate of Adam in its paper and in PyTorch."""
 COLUMNS = ("unary", *SCHEMES)
-DEFAULT, TUNED = "rate 1e-3", "tuned"
+DEFAULT, WORD, TUNED = "rate 1e-3", "one word per step, rate 1e-3", "tuned"
 
 
 def row(task: str, objective: str, setting: str) -> tuple[str, str]:
@@ -47,7 +48,20 @@ def lead(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
                     runs(recipe(task, objective, scheme, where, known), **which), printed(task, objective, scheme)
                 )
                 cells[row(task, objective, where), scheme] = cell
+            if task == protocol.TASK and where == DEFAULT:
+                cells |= one_word(objective, **which)
     return Table("lead", "Adam's default rate, and tuned", COLUMNS, cells)
+
+
+def one_word(objective: str, **which: Any) -> dict[tuple[tuple[str, str], str], Cell]:
+    """The cells of an objective at one word per step and the default rate, for the columns of this table."""
+    (where,) = (one for one in protocol.ONE_WORD if one.rate == DEFAULT_RATE)
+    make = protocol.protocols if objective in protocol.OBJECTIVES else protocol.objectives
+    found = make(**which).cells
+    at = protocol.row(objective, where)
+    return {
+        (row(protocol.TASK, objective, WORD), scheme): found[at, scheme] for scheme in COLUMNS if (at, scheme) in found
+    }
 
 
 def printed(task: str, objective: str, scheme: str) -> paper.Printed | None:

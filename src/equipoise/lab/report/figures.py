@@ -100,8 +100,8 @@ def _ratio_curves(axes: "Axes", curves: Mapping[str, RatioCurve | None]) -> None
     for number, (label, found) in enumerate(curves.items()):
         if found is None:
             continue
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot(found.epochs, found.mean, DASHES[number], color=colour, lw=2, label=f"{label} ({found.runs} runs)")
+        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+        axes.plot(found.epochs, found.mean, ls=dash, color=colour, lw=2, label=f"{label} ({found.runs} runs)")
         axes.fill_between(found.epochs, found.low, found.high, color=colour, alpha=0.2, lw=0)
         for switch in found.switches:
             axes.axvline(switch, color=INK, ls="--", lw=1)

@@ -14,6 +14,7 @@ from ..plan.tables import TITLES, Cell, Table
 from . import wording
 from .blocks import Block, Grid, Heading, Items, Text
 from .claim_section import title_of
+from .one_word_section import compared_with_joint
 from .table_sections import printed_text, settings_text
 
 Place = tuple[Evidence, tuple[str, str], str]
@@ -31,7 +32,7 @@ def lead_blocks(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[Block]:
     if grid is None:
         return []
     blocks: list[Block] = [grid, Text(settings_text(table.recipes, evidence.results))]
-    sentences = (default_rate(evidence, verdicts), tuned(verdicts), *why(evidence), dead(evidence))
+    sentences = (default_rate(evidence, verdicts), one_word(verdicts), tuned(verdicts), *why(evidence), dead(evidence))
     return [*blocks, Items(tuple(sentence for sentence in sentences if sentence))]
 
 
@@ -73,6 +74,13 @@ def default_rate(evidence: Evidence, verdicts: Sequence[Verdict]) -> str:
     return (
         f"**Adam's default rate, 1e-3**, {TITLES['marginal'].lower()}, compared with joint training: {listed(shown)}."
     )
+
+
+def one_word(verdicts: Sequence[Verdict]) -> str:
+    """What beats joint training at one word per step; empty without runs."""
+    checks = compared_with_joint(verdicts)
+    text = f"**One word per step**, rate 1e-3, {TITLES['marginal'].lower()}, folds 1 to 8, compared with joint training"
+    return f"{text}: {listed(checks)}." if checks else ""
 
 
 def tuned(verdicts: Sequence[Verdict]) -> str:

@@ -6,10 +6,9 @@ from typing import Any
 from ..judge.evidence import Evidence
 from ..judge.figure_checks import best_alpha
 from ..judge.verdicts import Verdict
-from ..plan import figures, tables
 from ..plan.figures import Figure
 from ..plan.tables import Table
-from ..run.catalogue import names
+from ..run.catalogue import every, names
 from ..tasks import named
 from . import figures as drawing
 from . import wording
@@ -18,6 +17,7 @@ from .choice_section import choice_blocks
 from .claim_section import comparison_blocks
 from .figure_sections import figure_blocks
 from .lead_section import lead_blocks, not_holding
+from .one_word_section import one_word_blocks
 from .table_sections import balance_blocks, table_blocks, time_blocks
 
 FIRST = "main"
@@ -31,6 +31,7 @@ def task_page(
     start = f"Test results: {task.unit}; mean ± standard deviation over seeds."
     blocks: list[Block] = [Heading(1, task.title), Text(start), *lead_blocks(evidence, verdicts)]
     blocks += [*paragraphs(notes.get(f"{evidence.task}/lead", "")), *not_holding(verdicts)]
+    blocks += one_word_blocks(evidence)
     blocks += [Heading(2, "How to read the tables"), Text(wording.CAPTION)]
     every_table, every_figure = experiments(evidence)
     for table in every_table:
@@ -51,13 +52,13 @@ def task_page(
 
 
 def experiments(evidence: Evidence) -> tuple[list[Table], list[Figure]]:
-    """The tables and figures of the task, the main table first."""
-    here = names(evidence.task)
-    order = sorted((name for name in tables.TABLES if name in here), key=lambda name: name != FIRST)
-    return (
-        [evidence.table(name) for name in order],
-        [evidence.figure(name) for name in figures.FIGURES if name in here],
-    )
+    """The tables and figures of the task, the main table first, and further ones if they have results."""
+    kinds: tuple[list[Table], list[Figure]] = ([], [])
+    for name in sorted(every(evidence.task), key=lambda name: name != FIRST):
+        one = evidence.table(name)
+        if name in names(evidence.task) or evidence.results.of(one.recipes):
+            (kinds[0] if isinstance(one, Table) else kinds[1]).append(one)
+    return kinds
 
 
 def _section(evidence: Evidence, notes: Mapping[str, str], what: Table | Figure, found: list[Block]) -> list[Block]:

@@ -28,8 +28,8 @@ def makers(task: str) -> dict[str, Callable[..., Any]]:
     if not settings.tuned:
         return {name: finetuning.TABLES[name] for name in settings.experiments}
     here = (*tables.COMMON, *figures.COMMON, *settings.experiments)
-    every: dict[str, Callable[..., Any]] = {**tables.TABLES, **figures.FIGURES}
-    return {name: make for name, make in every.items() if name in here}
+    known: dict[str, Callable[..., Any]] = {**tables.TABLES, **figures.FIGURES}
+    return {name: make for name, make in known.items() if name in here}
 
 
 def further(task: str) -> dict[str, Callable[..., Any]]:
@@ -38,8 +38,13 @@ def further(task: str) -> dict[str, Callable[..., Any]]:
     >>> list(further("ocr"))
     ['protocols', 'objectives', 'controls', 'one-word-1a', 'one-word-1b', 'one-word-1c']
     """
-    every: dict[str, Callable[..., Any]] = {**protocol.TABLES, **protocol.FIGURES}
-    return every if task == protocol.TASK else {}
+    known: dict[str, Callable[..., Any]] = {**protocol.TABLES, **protocol.FIGURES}
+    return known if task == protocol.TASK else {}
+
+
+def every(task: str) -> dict[str, Callable[..., Any]]:
+    """`makers` and `further`."""
+    return makers(task) | further(task)
 
 
 def names(task: str) -> list[str]:
@@ -76,5 +81,5 @@ def recipes(
         return choosing.first_runs(task, optimizer, store.records())
     if kind == "finals":
         return choosing.final_runs(task, optimizer, store.records())
-    found: list[Recipe] = (makers(task) | further(task))[name](task, choices, **which).recipes
+    found: list[Recipe] = every(task)[name](task, choices, **which).recipes
     return found
