@@ -41,7 +41,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=9.0, help="stop after this many minutes")
     parser.add_argument("--long-minutes", type=float, default=5.5, help="take no long portion later than this")
-    parser.add_argument("--short-first", action="store_true", help="take portions with short runs first")
+    parser.add_argument(
+        "--short-first", type=int, default=0, help="of so many portions of the plan, take those with short runs first"
+    )
     parser.add_argument("--together", type=int, default=1, help="number of portions to train together")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--folds", type=int, default=9)
@@ -52,8 +54,8 @@ def main() -> None:
     every = protocol.portions(range(options.seeds), range(options.folds))[: options.portions]
     if options.tiny:
         every = [portion._replace(recipes=tuple(map(tiny, portion.recipes))) for portion in every]
-    if options.short_first:
-        every.sort(key=lambda portion: is_long(portion.recipes[0]))
+    first = [portion for portion in every[: options.short_first] if not is_long(portion.recipes[0])]
+    every = [*first, *(portion for portion in every if portion not in first)]
     recorded = {kept.recipe.key for path in options.recorded for kept in Store(path).records()}
     wanted = [one for portion in every for one in portion.recipes if one.key not in recorded]
     label = ""

@@ -4,8 +4,8 @@
 #     studies/protocol.sh OUT [options of protocol.py]
 #     WORKERS=2 studies/protocol.sh OUT --device cpu --seeds 1 --folds 1 --portions 2 --tiny
 #
-# Needs torch and numpy. The first worker takes short runs first. WORK holds the store and the checkpoints: the same
-# command continues what was stopped. OUT/protocol.jsonl has all records of WORK.
+# Needs torch and numpy. The first worker takes the runs with 32 words per step first. WORK holds the store and the
+# checkpoints: the same command continues what was stopped. OUT/protocol.jsonl has all records of WORK.
 set -u
 out=${1:?the folder for the results is missing}
 shift
@@ -44,7 +44,7 @@ echo "MPS: $mps; workers: $workers"
 processes=()
 for worker in $(seq "$workers"); do
     first=()
-    [ "$worker" -gt 1 ] || first=(--short-first)
+    [ "$worker" -gt 1 ] || first=(--short-first 15)
     python3 studies/protocol.py --store "$work/runs.jsonl" --recorded results/runs.jsonl "${first[@]}" "${few[@]}" "$@" \
         >"$work/worker-$worker.log" 2>&1 &
     processes+=($!)
