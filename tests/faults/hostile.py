@@ -68,8 +68,9 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(found)
 
 
-def refused(error: BaseException) -> None:
-    """The message is one line that a terminal only prints."""
+def refused(error: BaseException, path: object = "") -> None:
+    """The message is one line that a terminal only prints, and names the file."""
+    assert str(path) in str(error), f"the message does not name {path}: {error}"
     assert str(error).isprintable(), f"the message cannot be printed: {str(error)!r}"
     assert len(str(error)) < 2000, f"the message is too long: {str(error)[:200]!r}"
 

@@ -22,6 +22,9 @@ WHAT = {
     "models": "models and checkpoints",
     "stores": "stores of runs",
     "pictures": "pictures",
+    "bilstm_folders": "folders of taggers with a BiLSTM",
+    "encoder_folders": "folders of taggers with an encoder",
+    "overwrites": "`equipoise tag train --overwrite`, killed at random",
     "downloads": "downloads from a faulty server",
 }
 

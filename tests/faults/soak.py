@@ -44,11 +44,14 @@ PARTS = {
     "models": "hostile",
     "stores": "hostile",
     "pictures": "hostile",
+    "bilstm_folders": "taggers",
+    "encoder_folders": "taggers",
+    "overwrites": "overwrites",
     "downloads": "downloads",
 }
 """The module of each part. A part is a function of a seed and an empty folder, and returns counts."""
-LANES = [["training", "sweeps", "two_runners"], ["local_workers", "ray"]]
-LANES += [[part for part, module in PARTS.items() if module != "kills"]]
+LANES = [["training", "sweeps", "two_runners"], ["local_workers", "ray"], ["overwrites"]]
+LANES += [[part for part, module in PARTS.items() if module not in ("kills", "overwrites")]]
 """Parts that take turns in one process."""
 WEIGHTS = {"training": 2, "ray": 2, "chains": 12, "interpreter": 2, "gaussians": 2, "layers": 2}
 """Relative times of the parts of a lane; 1 for others."""

@@ -20,6 +20,8 @@ QUICK = {
     "models": 2,
     "stores": 1,
     "pictures": 1,
+    "bilstm_folders": 2,
+    "encoder_folders": 2,
     "downloads": 1,
 }
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and needs file locks")
@@ -29,14 +31,18 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and 
 def test_rounds(part: str) -> None:
     if part == "pictures":
         pytest.importorskip("PIL")
+    if part == "encoder_folders":
+        pytest.importorskip("transformers")
     for seed in range(QUICK[part]):
         assert soak.one_round(part, 10_000 + seed).total() > 0
 
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["training", "sweeps"])
+@pytest.mark.parametrize("part", ["training", "sweeps", "overwrites"])
 def test_kills(part: str) -> None:
+    if part == "overwrites":
+        pytest.importorskip("transformers")
     assert soak.one_round(part, 10_000)["kills"] > 1
 
 

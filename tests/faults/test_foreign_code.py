@@ -18,6 +18,7 @@ from lab.tagger.small import write
 pytest.importorskip("transformers")
 
 import tiny_encoder
+from faults.taggers import sign
 
 from equipoise.integrations.transformers import CRFForTokenClassification
 
@@ -88,6 +89,7 @@ def encoder(tmp_path: Path) -> Path:
 @pytest.fixture
 def trained(command: Call, encoder: Path, tmp_path: Path) -> Path:
     train = write(tmp_path / "train.conll", 12)
+    (tmp_path / "text.txt").write_text("we met Ada in Rome\n")
     assert command("tag", "train", "--train", train, "--encoder", encoder, "--epochs", 1, "--out", tmp_path / "m") == 0
     return tmp_path / "m"
 
@@ -95,6 +97,7 @@ def trained(command: Call, encoder: Path, tmp_path: Path) -> Path:
 def test_a_question_about_code_is_not_asked(trained: Path, tmp_path: Path) -> None:
     """`tag run MODEL -` in a process, whose text begins with the answer."""
     code_of_the_tokenizer(trained, tmp_path / "marker")
+    sign(trained)
     call = [sys.executable, "-m", "equipoise", "tag", "run", str(trained), "-"]
     done = subprocess.run(call, input="y\nwe met Ada in Rome\n", capture_output=True, text=True)
     assert not (tmp_path / "marker").exists()
@@ -124,6 +127,8 @@ def test_code_is_not_run(
     folder: Path = request.getfixturevalue("encoder" if kind == "encoder" else "trained")
     marker = tmp_path / "marker"
     way(folder, marker)
+    if kind == "tagger":
+        sign(folder)  # a stranger can write digests
     capsys.readouterr()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y\n" * 9)))
     if kind == "library":
@@ -132,6 +137,9 @@ def test_code_is_not_run(
         assert str(caught.value).isprintable()
     else:
         train = write(tmp_path / "train.conll", 12)
+        if kind == "tagger" and way is adapter:  # a file that tagger.json does not list is not read
+            assert command("tag", "run", folder, tmp_path / "text.txt") == 0
+            return
         training = ("train", "--train", train, "--encoder", folder, "--epochs", 1, "--out", tmp_path / "new")
         assert command("tag", *(training if kind == "encoder" else ("run", folder, "-"))) == 1
         (line,) = capsys.readouterr().err.splitlines()

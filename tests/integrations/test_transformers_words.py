@@ -27,7 +27,7 @@ from equipoise.integrations.transformers import (
     preprocess_logits_for_metrics,
     tokenize_words,
 )
-from equipoise.integrations.transformers.documents import document_scores
+from equipoise.integrations.transformers.documents import document_scores, window
 
 WORDS = ["Anna", "met", "Bob", "."]  # "met" and "Bob" are three tokens each
 
@@ -166,3 +166,17 @@ def test_a_word_without_a_token_gets_a_label_from_its_neighbours() -> None:
 def test_the_library_does_not_import_transformers() -> None:
     code = "import sys, equipoise, equipoise.integrations; assert 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_roberta_reads_fewer_tokens_than_it_has_positions() -> None:
+    """Its positions begin after the number of the padding token. The tokenizer does not limit the length."""
+    from transformers import RobertaConfig
+
+    tokenizer = tiny_encoder.tokenizer(10**30)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    encoder = RobertaConfig(vocab_size=128, max_position_embeddings=34, pad_token_id=1, **sizes)
+    model = CRFForTokenClassification(
+        CRFConfig(encoder_config=encoder, id2label=dict(enumerate(tiny_encoder.LABELS)))
+    ).eval()
+    assert window(model, tokenizer) == 32
+    assert len(predict_document(model, tokenizer, ["anna", "went"] * 60)) == 120

@@ -96,6 +96,9 @@ def document_scores(
 def window(model: CRFForTokenClassification, tokenizer: PreTrainedTokenizerBase) -> int:
     """The number of tokens that the encoder reads at a time."""
     positions = getattr(model.config.encoder_config, "max_position_embeddings", None)
+    for name, table in model.backbone.named_modules():
+        if name.endswith("position_embeddings") and getattr(table, "padding_idx", None) is not None:
+            positions = table.num_embeddings - table.padding_idx - 1  # RoBERTa counts positions after that of padding
     return min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
 
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 SAFE = {"trust_remote_code": False, "use_safetensors": True}
@@ -96,6 +96,15 @@ def without_report() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(other)
+
+
+def from_weights(kind: type[PreTrainedModel], config: PreTrainedConfig, weights: Mapping[str, Tensor]) -> Any:
+    """A model of exactly these weights."""
+    with without_report():
+        options: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        loaded: Any = kind.from_pretrained(None, config=config, state_dict=weights, **options)
+    check_weights("they do not fit config.json", loaded[1])
+    return loaded[0]
 
 
 def check_weights(name: object, info: Mapping[str, Any], mismatched: bool = False) -> None:

@@ -11,13 +11,14 @@ import tyro
 
 from ..data.errors import DataError
 from ..escaping import escaped, to_json
-from ..files import write_whole
+from ..files import WritingError, write_whole
 from ..tagger import columns
 from ..tagger.columns import Sentence
 from ..tagger.evaluation import Evaluation, confusion_lines, evaluate, table
 from ..tagger.features import Vocabulary
+from ..tagger.folder import WEIGHTS, has_model, locked
 from ..tagger.html import page
-from ..tagger.model import DESCRIPTION, Tagger, load
+from ..tagger.model import Tagger, load
 from ..tagger.net import BiLSTM
 from ..tagger.tagset import TagSet, broken, infer
 from ..tagger.training import STATE, Settings, default_epochs, fit
@@ -99,12 +100,19 @@ def tag_train(
     if not as_json:
         data = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation, {len(tags.labels)} tags"
         _say(f"{data}, scheme {tags.scheme}; {sum(x.numel() for x in tagger.parameters()):,} parameters")
-    try:
-        with watching(settings.epochs, quiet=as_json) as watch:
-            history = fit(tagger, parts[0], parts[1], settings, out, resume=resume, watch=watch.epoch, step=watch.step)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(out)) from None
-    best = load(out, device)
+    with locked(out):
+        _check_folder(out, resume, overwrite)  # another training may have ended meanwhile
+        if overwrite:
+            (out / STATE).unlink(missing_ok=True)
+        try:
+            with watching(settings.epochs, quiet=as_json) as watch:
+                own = (tagger, parts[0], parts[1], settings, out)
+                history = fit(*own, resume=resume, watch=watch.epoch, step=watch.step)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(out)) from None
+        except WritingError as error:
+            raise WritingError(f"{error}; {_kept(out)}") from error
+        best = load(out, device)
     scored = parts[2] or parts[1]
     part = "test" if parts[2] else "validation"
     found = _scores(best, scored)
@@ -229,16 +237,21 @@ def _check_folder(out: Path, resume: bool, overwrite: bool) -> None:
         raise ValueError(f"--out must be a folder, and {out} is a file")
     if resume and overwrite:
         raise ValueError("--resume and --overwrite exclude each other: choose one")
-    if (out / DESCRIPTION).exists() and not (resume or overwrite):
-        raise ValueError(f"{out} has a model: choose another --out, or continue with --resume, or use --overwrite")
-    if overwrite:
-        (out / STATE).unlink(missing_ok=True)
+    if has_model(out):
+        if not (resume or overwrite):
+            raise ValueError(f"{out} has a model: choose another --out, or continue with --resume, or use --overwrite")
+    else:
+        for name in (WEIGHTS, "config.json"):
+            if (out / name).exists():
+                raise ValueError(f"{out} has {name} and is not a tagger: choose another --out")
 
 
 def _kept(out: Path) -> str:
-    if not (out / STATE).exists():
-        return "nothing was saved: the model is written after each epoch"
-    return f"the best model so far is in {out}; the same command with --resume continues"
+    if (out / STATE).exists():
+        return f"the best model so far is in {out}; the same command with --resume continues"
+    if has_model(out):
+        return f"the model in {out} is complete, and there is no state from which --resume could continue"
+    return "nothing was saved: the model is written after each epoch"
 
 
 def _scores(tagger: Tagger, sentences: Sequence[Sentence]) -> Evaluation:

@@ -7,7 +7,8 @@ from typing import Any
 from ... import scaling
 from ..escaping import escaped, on_one_line, to_json
 from ..tagger.evaluation import Evaluation, confusion_lines, table
-from ..tagger.model import Tagged, describe
+from ..tagger.folder import describe
+from ..tagger.model import Tagged
 from ..tagger.pieces import pieces
 from ..tagger.training import Epoch
 from ..tagger.words import Text

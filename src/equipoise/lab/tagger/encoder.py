@@ -5,15 +5,23 @@ nor are words without a token: they count neither in the loss nor for their neig
 read in windows, and a word without a token has scores of 0.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..data.errors import DataError
+from .folder import DESCRIPTION, WEIGHTS, Content
 from .model import Tagger
 from .tagset import TagSet
+
+TOKEN = {"content", "single_word", "lstrip", "rstrip", "normalized", "special", "id", "__type"}
+"""The fields of a token in the files of a tokenizer."""
 
 
 class Encoder(nn.Module):
@@ -24,6 +32,7 @@ class Encoder(nn.Module):
         from ...integrations.transformers.documents import window
 
         self.model, self.tokenizer, self.window = model, tokenizer, window(model, tokenizer)
+        _check_tokenizer(self)
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         from ...integrations.transformers.documents import document_scores
@@ -72,7 +81,7 @@ def make(tags: TagSet, name: str) -> Tagger:
         model = integration.CRFForTokenClassification.from_encoder(
             name,
             tags.labels,
-            None if tags.scheme == "none" else tags.scheme,
+            _scheme(tags),
             on_invalid="repair",
             tokenizer=tokenizer,
             local_files_only=offline,
@@ -81,6 +90,23 @@ def make(tags: TagSet, name: str) -> Tagger:
         reason = "the hub cannot be reached, and its cache on this machine does not have it"
         raise _not_loaded(name, reason if offline else str(error).strip().split("\n")[0]) from None
     return Tagger(tags, Encoder(model, tokenizer), model.crf)
+
+
+def _check_tokenizer(net: Encoder) -> None:
+    """Raise an error if the tokenizer cannot be used for words, or has tokens that the encoder does not have."""
+    from ...integrations.transformers import tokenize_words
+
+    tokenizer, tokens = net.tokenizer, net.model.get_input_embeddings().num_embeddings
+    if not tokenizer.is_fast:
+        raise ValueError("the tokenizer does not say which word a token is from: it needs tokenizer.json")
+    if tokenizer.pad_token_id is None:
+        raise ValueError("the tokenizer has no pad_token")
+    if type(net.window) is not int or net.window <= tokenizer.num_special_tokens_to_add():
+        raise ValueError(f"model_max_length of the tokenizer is {tokenizer.model_max_length!r}: no word fits")
+    tokenize_words(tokenizer, [("a", "\u2603")], truncation=True, max_length=net.window)
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest >= tokens:
+        raise ValueError(f"the tokenizer has a token of number {largest}, and the encoder has only {tokens} tokens")
 
 
 def _unreachable(name: str) -> bool:
@@ -107,16 +133,88 @@ def _not_loaded(name: str, reason: str) -> ValueError:
 
 
 def save(net: nn.Module, folder: Path) -> None:
-    """Write the model and the tokenizer as transformers does."""
+    """Write the model, in one file, and the tokenizer as transformers does. Raises OSError."""
     assert isinstance(net, Encoder)
-    net.model.save_pretrained(folder)
-    net.tokenizer.save_pretrained(folder)
+    try:
+        net.model.save_pretrained(folder, max_shard_size="1000GB")
+        net.tokenizer.save_pretrained(folder)
+    except OSError:
+        raise
+    except Exception as error:  # safetensors and tokenizers have errors of their own for a full disk
+        raise OSError(_on_one_line(error)) from error
 
 
-def load(tags: TagSet, folder: Path) -> Tagger:
+def load(tags: TagSet, content: Content) -> Tagger:
+    """The tagger of these files. Nothing else is read: transformers sees copies of the files of the tokenizer only."""
     integration, load_tokenizer = _imported()
-    model = integration.CRFForTokenClassification.from_pretrained(folder)
-    return Tagger(tags, Encoder(model, load_tokenizer(str(folder))), model.crf)
+    from safetensors.torch import load as parse
+
+    with _named(content.path / WEIGHTS):
+        weights = parse(content.files[WEIGHTS])
+    with _named(content.path / "config.json"):
+        config = _config(integration, content, weights)
+        if config.labels != dict(enumerate(tags.labels)) or config.scheme != _scheme(tags):
+            raise ValueError(f"id2label and scheme are not the labels and the scheme of {DESCRIPTION}")
+        with torch.device("meta"):
+            size = sum(x.numel() for x in integration.CRFForTokenClassification(config).parameters())
+    numbers = sum(x.numel() for x in weights.values())
+    if size > 2 * numbers:  # it would take the memory before shapes are compared
+        raise DataError(f"{content.path}: config.json wants {size:,} weights, and {WEIGHTS} has {numbers:,}")
+    with _named(content.path / WEIGHTS):
+        model = integration.loading.from_weights(integration.CRFForTokenClassification, config, weights)
+    with TemporaryDirectory(prefix="equipoise-") as copy:
+        for name, data in content.files.items():
+            if name != WEIGHTS:
+                with _named(content.path / name):
+                    _check_tokens(name, data)
+                Path(copy, name).write_bytes(data)
+        with _named(content.path / "tokenizer_config.json"):
+            tokenizer = load_tokenizer(copy, local_files_only=True)
+            net = Encoder(model, tokenizer)
+    tokenizer.name_or_path = model.config.name_or_path = str(content.path)
+    return Tagger(tags, net, model.crf)
+
+
+def _config(integration: Any, content: Content, weights: Mapping[str, Tensor]) -> Any:
+    """The configuration of the model. One with more layers than weights would take long to build."""
+    fields = json.loads(content.files["config.json"])
+    integration.loading.check_fields(fields, "it")
+    for name, value in {**fields, **fields["encoder_config"]}.items():
+        if "layer" in name and isinstance(value, int) and value > len(weights):
+            raise ValueError(f"{name} is {value}, and {WEIGHTS} has {len(weights)} tensors")
+    if fields.get("model_type") != integration.CRFConfig.model_type:
+        raise ValueError(f"model_type is {fields.get('model_type')!r}, expected {integration.CRFConfig.model_type!r}")
+    return integration.CRFConfig.from_dict(fields)
+
+
+def _check_tokens(file: str, data: bytes) -> None:
+    """Raise if a token has an unknown field: the tokenizer would print it, with whatever it contains."""
+
+    def known(pairs: list[tuple[str, Any]]) -> None:
+        fields = {name for name, _ in pairs}
+        if "single_word" in fields and not fields <= TOKEN:
+            raise ValueError(f"a token has the unknown field {min(fields - TOKEN)!r}")
+
+    if file.endswith(".json"):
+        json.loads(data, object_pairs_hook=known)
+
+
+def _scheme(tags: TagSet) -> str | None:
+    return None if tags.scheme == "none" else tags.scheme
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Any error as one line that names the file: transformers raises errors of every type about fields of files."""
+    try:
+        yield
+    except Exception as error:
+        what = f"the field {error} is missing" if isinstance(error, KeyError) else _on_one_line(error)
+        raise DataError(f"{path} cannot be used: {what}") from error
+
+
+def _on_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _imported() -> tuple[Any, Any]:

@@ -1,10 +1,9 @@
 """A tagger: a net that scores tags, a CRF on its scores, and the folder that holds both.
 
 model.safetensors   the parameters
-tagger.json         tags, scheme, vocabulary, and how it was trained
+tagger.json         tags, scheme, vocabulary, how it was trained, and the digests of all files, see `folder`
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,14 +18,13 @@ from ...crf import ChainCRF
 from ...labels import Span
 from ..data import tensors
 from ..data.errors import DataError
-from ..files import write_whole
 from .batches import cut
 from .features import Vocabulary
+from .folder import DESCRIPTION, WEIGHTS, Content, read, write
 from .net import BiLSTM, Sizes
 from .probability import span_probabilities
 from .tagset import TagSet
 
-WEIGHTS, DESCRIPTION, FORMAT = "model.safetensors", "tagger.json", "equipoise tagger 1"
 CHUNK, CHUNK_WORDS = 64, 64 * 256
 """Sentences per call of the net in prediction, and their words with padding."""
 RATIO, RATIO_WORDS = 256, 256 * 256
@@ -107,47 +105,53 @@ class Tagger(nn.Module):
 
 
 def save(tagger: Tagger, folder: Path, about: dict[str, Any]) -> None:
-    """Write a tagger to a folder. `about` says how it was trained."""
+    """Write a tagger to a folder, in place of the one that is there. `about` says how it was trained."""
     net = tagger.net
-    fields = {"format": FORMAT, "labels": tagger.tags.labels, "scheme": tagger.tags.scheme, "training": about}
+    fields = {"labels": tagger.tags.labels, "scheme": tagger.tags.scheme, "training": about}
     if isinstance(net, BiLSTM):
         fields |= {"sizes": asdict(net.sizes), "vocabulary": asdict(net.known)}
-        tensors.save(folder / WEIGHTS, tagger.state_dict(), "tagger")
+        write(folder, fields, lambda path: tensors.save(path / WEIGHTS, tagger.state_dict(), "tagger"))
     else:
         from .encoder import save as save_encoder
 
-        save_encoder(net, folder)
-    write_whole(folder / DESCRIPTION, json.dumps(fields, ensure_ascii=False, indent=1) + "\n")
+        write(folder, fields, lambda path: save_encoder(net, path))
 
 
 def load(folder: Path | str, device: str = "cpu") -> Tagger:
-    """The tagger in a folder that `equipoise tag train` wrote."""
-    folder = Path(folder)
-    fields = describe(folder)
-    tags = TagSet(tuple(fields["labels"]), fields["scheme"])
-    if "vocabulary" in fields:
-        known = Vocabulary(**{name: tuple(part) for name, part in fields["vocabulary"].items()})
-        tagger = Tagger(tags, BiLSTM(known, len(tags.labels), Sizes(**fields["sizes"])))
-        try:
-            tagger.load_state_dict(tensors.load(folder / WEIGHTS)[0])
-        except RuntimeError as error:
-            raise DataError(f"{folder / WEIGHTS} does not belong to {folder / DESCRIPTION}") from error
+    """The tagger in a folder that `equipoise tag train` wrote. Raises DataError if anything in it does not fit."""
+    content = read(Path(folder))
+    tags = TagSet(tuple(content.fields["labels"]), content.fields["scheme"])
+    if "vocabulary" in content.fields:
+        tagger = _bilstm(tags, content)
     else:
         from .encoder import load as load_encoder
 
-        tagger = load_encoder(tags, folder)
+        tagger = load_encoder(tags, content)
+    broken = [name for name, x in tagger.named_parameters() if not bool(x.isfinite().all())]
+    if broken:
+        raise DataError(f"{content.path / WEIGHTS}: the weights {broken[0]} are not finite")
     return tagger.to(device).eval()
 
 
-def describe(folder: Path) -> dict[str, Any]:
-    """The contents of tagger.json."""
-    missing = [name for name in (DESCRIPTION, WEIGHTS) if not (folder / name).is_file()]
-    if missing:
-        raise DataError(f"{folder} is not a tagger: it has no {missing[0]}; make one with `equipoise tag train`")
+def _bilstm(tags: TagSet, content: Content) -> Tagger:
+    """The tagger with a BiLSTM. Shapes are compared before memory for them is taken."""
+    path, size = content.path / WEIGHTS, len(tags.labels)
+    weights, text = tensors.parse(content.files[WEIGHTS], path)
+    if text != "tagger":
+        raise DataError(f"{path} does not hold the weights of a tagger")
+    known = Vocabulary(**{name: tuple(part) for name, part in content.fields["vocabulary"].items()})
+    sizes = Sizes(**content.fields["sizes"])
+    with torch.device("meta"):
+        shapes = {f"net.{name}": x.shape for name, x in BiLSTM(known, size, sizes).state_dict().items()}
+    for name, shape in {**shapes, "crf.pairwise": torch.Size((size, size))}.items():
+        got = weights[name].shape if name in weights else None
+        if got != shape:
+            what = f"{name} has the shape {got and list(got)}, and {DESCRIPTION} wants {list(shape)}"
+            raise DataError(f"{path} does not belong to {DESCRIPTION}: {what}")
+    tagger = Tagger(tags, BiLSTM(known, size, sizes))
     try:
-        fields: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        if fields["format"] != FORMAT:
-            raise DataError(f"{folder / DESCRIPTION} has the format {fields['format']!r}, expected {FORMAT!r}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{folder / DESCRIPTION} is damaged: {error}") from None
-    return fields
+        tagger.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} does not belong to {DESCRIPTION}: {reason}") from None
+    return tagger

@@ -22,11 +22,12 @@ from torch.nn.utils import clip_grad_norm_
 
 from ..data import tensors
 from ..data.errors import DataError
-from ..files import write_whole
+from ..files import WritingError
 from .batches import cut
 from .columns import Sentence
 from .evaluation import evaluate
-from .model import DESCRIPTION, NoScoresError, Tagger, describe, save
+from .folder import DESCRIPTION, change, describe, has_model
+from .model import NoScoresError, Tagger, save
 
 STATE = "training.safetensors"
 POOL = 20
@@ -187,28 +188,37 @@ def _write(
     for i, state in optimizer.state_dict()["state"].items():
         named |= {f"optimizer.{i}.{name}": x for name, x in state.items()}
     text = json.dumps({"settings": key, "history": [asdict(epoch) for epoch in history]})
-    tensors.save(folder / STATE, named, text)
+    try:
+        tensors.save(folder / STATE, named, text)
+    except OSError as error:
+        raise WritingError(f"{folder / STATE} could not be written: {error.strerror or error}") from error
 
 
 def _resumed(tagger: Tagger, optimizer: torch.optim.Optimizer, key: dict[str, Any], folder: Path) -> list[Epoch]:
     """Load the state in the folder, if there is one, and return its history."""
-    if not (folder / STATE).exists():
-        if not (folder / DESCRIPTION).exists():
-            return []
-        about = describe(folder)["training"]
-        _check_settings(about["settings"], key, folder)
-        return [Epoch(**epoch) for epoch in about.get("history", [])]
-    named, text = tensors.load(folder / STATE)
-    known = json.loads(text)
-    _check_settings(known["settings"], key, folder)
-    tagger.load_state_dict({name[6:]: x for name, x in named.items() if name.startswith("model.")})
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, x in named.items():
-        if name.startswith("optimizer."):
-            _, number, field = name.split(".")
-            state.setdefault(int(number), {})[field] = x
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    return [Epoch(**epoch) for epoch in known["history"]]
+    path = folder / STATE
+    try:
+        if not path.exists():
+            if not has_model(folder):
+                return []
+            path = folder / DESCRIPTION
+            about = describe(folder)["training"]
+            _check_settings(about["settings"], key, folder)
+            return [Epoch(**epoch) for epoch in about.get("history", [])]
+        named, text = tensors.load(path)
+        known = json.loads(text)
+        _check_settings(known["settings"], key, folder)
+        tagger.load_state_dict({name[6:]: x for name, x in named.items() if name.startswith("model.")})
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, x in named.items():
+            if name.startswith("optimizer."):
+                _, number, field = name.split(".")
+                state.setdefault(int(number), {})[field] = x
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        return [Epoch(**epoch) for epoch in known["history"]]
+    except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} is not the state of this training ({reason}): use --overwrite") from None
 
 
 def _check_settings(stored: dict[str, Any], key: dict[str, Any], folder: Path) -> None:
@@ -224,5 +234,5 @@ def _finish(folder: Path, history: list[Epoch]) -> None:
     """Mark the training as finished and remove its state."""
     fields = describe(folder)
     fields["training"] |= {"finished": True, "history": [asdict(epoch) for epoch in history]}
-    write_whole(folder / DESCRIPTION, json.dumps(fields, ensure_ascii=False, indent=1) + "\n")
+    change(folder, fields)
     (folder / STATE).unlink(missing_ok=True)

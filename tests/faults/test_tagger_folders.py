@@ -1,0 +1,328 @@
+"""The folder of a tagger is one unit: what does not belong together is refused, and a new model replaces all of it."""
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from faults.taggers import TEXT, TRAIN, made, original, sign, tagged
+from lab.tagger.small import sentences, write
+
+from equipoise.lab.data.errors import DataError
+from equipoise.lab.files import WritingError
+from equipoise.lab.tagger import folder as folders
+from equipoise.lab.tagger import load
+from equipoise.lab.tagger.model import save
+from equipoise.lab.tagger.training import Settings, fit
+
+pytest.importorskip("transformers")
+
+Call = Callable[..., int]
+KINDS = ("bilstm", "encoder")
+ABOUT: dict[str, Any] = {"settings": {}, "sentences": [12, 3], "finished": True, "history": []}
+
+
+def put(kind: str, folder: Path) -> Path:
+    """A folder with a tagger."""
+    folder.mkdir(exist_ok=True)
+    for name, data in original(kind)[0].items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_changed_bit_is_refused(kind: str, tmp_path: Path) -> None:
+    """Bits of all files, at equal distances: in names, shapes, numbers and texts."""
+    put(kind, tmp_path)
+    for path in sorted(tmp_path.iterdir()):
+        whole = path.read_bytes()
+        for place in range(0, len(whole), max(len(whole) // 12, 1)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            with pytest.raises(DataError, match=path.name):
+                load(tmp_path)
+        path.write_bytes(whole)
+    assert tagged(tmp_path) == original(kind)[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exchanged_labels_and_files_of_another_model_are_refused(kind: str, tmp_path: Path) -> None:
+    path = put(kind, tmp_path / "a") / "tagger.json"
+    whole = path.read_text()
+    fields = json.loads(whole)
+    fields["labels"][1:3] = fields["labels"][2], fields["labels"][1]
+    path.write_text(json.dumps(fields))
+    with pytest.raises(DataError, match=r"tagger\.json is damaged: its digest"):
+        load(tmp_path / "a")
+    path.write_text(whole)
+    save(made(kind, seed=1), tmp_path / "b", ABOUT)
+    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    with pytest.raises(DataError, match=r"model\.safetensors does not belong to tagger\.json: its SHA-256 differs"):
+        load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("old", KINDS)
+def test_a_model_that_replaces_another_is_there_completely_or_not_at_all(
+    kind: str, old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends after any number of changes of the folder."""
+    new = made(kind, seed=1)
+    wanted = [(one.tags, one.probabilities) for one in new.tag(TEXT)]
+    left = {"model.safetensors", "tagger.json", "notes.txt"}
+    left |= {"config.json", "tokenizer.json", "tokenizer_config.json"} if kind == "encoder" else set()
+    rename, unlink = Path.replace, Path.unlink
+    outcomes = []
+    for steps in range(20):
+        here = put(old, tmp_path / f"{steps}")
+        (here / "notes.txt").write_text("mine")
+        done = 0
+
+        def limited(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(path: Path, *arguments: Any, **options: Any) -> Any:
+                nonlocal done
+                done += 1
+                if done > steps:  # noqa: B023
+                    raise KeyboardInterrupt
+                return function(path, *arguments, **options)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name, function in (("replace", rename), ("rename", Path.rename), ("unlink", unlink)):
+                patch.setattr(Path, name, limited(function))
+            try:
+                save(new, here, ABOUT)
+                complete = True
+            except KeyboardInterrupt:
+                complete = False
+        got = tagged(here)
+        assert got in (original(old)[1], wanted)
+        outcomes.append(got == wanted)
+        if complete:
+            break
+        save(new, here, ABOUT)
+        assert names(here) == left
+        assert tagged(here) == wanted
+    assert complete
+    assert outcomes == sorted(outcomes)
+    assert 2 <= outcomes.count(False) < len(outcomes) - 1  # it was the old one, and from one step on the new one
+    assert names(here) == left
+    assert (here / "notes.txt").read_text() == "mine"
+
+
+def test_a_bilstm_over_an_encoder_is_no_model_of_transformers(tmp_path: Path) -> None:
+    from transformers import AutoModelForTokenClassification
+
+    save(made("bilstm"), put("encoder", tmp_path), ABOUT)
+    assert names(tmp_path) == {"model.safetensors", "tagger.json"}
+    with pytest.raises((OSError, ValueError)):
+        AutoModelForTokenClassification.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_sees_the_old_or_the_new_model_while_it_is_replaced(kind: str, tmp_path: Path) -> None:
+    models = [made(kind, seed) for seed in (0, 1)]
+    outcomes = [[(one.tags, one.probabilities) for one in model.tag(TEXT)] for model in models]
+    save(models[0], tmp_path, ABOUT)
+    end = threading.Event()
+
+    def write_again() -> None:
+        while not end.is_set():
+            for model in models:
+                save(model, tmp_path, ABOUT)
+
+    writer = threading.Thread(target=write_again)
+    writer.start()
+    try:
+        for _ in range(15):
+            assert tagged(tmp_path) in outcomes
+    finally:
+        end.set()
+        writer.join()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_of_the_first_format_is_read_and_replaced(kind: str, tmp_path: Path) -> None:
+    path = put(kind, tmp_path) / "tagger.json"
+    fields = json.loads(path.read_text()) | {"format": "equipoise tagger 1"}
+    path.write_text(json.dumps(fields))
+    with pytest.raises(DataError, match="the field files is unknown in the format 'equipoise tagger 1'"):
+        load(tmp_path)
+    path.write_text(json.dumps({name: x for name, x in fields.items() if name not in ("files", "sha256")}))
+    assert tagged(tmp_path) == original(kind)[1]
+    save(made("bilstm", seed=1), tmp_path, ABOUT)
+    assert names(tmp_path) == {"model.safetensors", "tagger.json"}
+
+
+CHANGES: list[tuple[str, str, Callable[[dict[str, Any]], object], str]] = [
+    ("bilstm", "tagger.json", lambda x: x.pop("labels"), "the field labels is missing"),
+    ("bilstm", "tagger.json", lambda x: x.update(labels=[]), "the field labels has a wrong value: []"),
+    ("bilstm", "tagger.json", lambda x: x["labels"].append("O"), "the field labels has a wrong value"),
+    ("bilstm", "tagger.json", lambda x: x.update(scheme="IOB9"), "the field scheme has a wrong value"),
+    ("bilstm", "tagger.json", lambda x: x.update(scheme="BMES"), "the fields labels and scheme do not fit"),
+    ("bilstm", "tagger.json", lambda x: x.update(sizes={}), "the field sizes has a wrong value"),
+    ("bilstm", "tagger.json", lambda x: x["sizes"].update(hidden=10**9), "the field sizes has a wrong value"),
+    ("bilstm", "tagger.json", lambda x: x["sizes"].update(hidden=10**5), "net.lstm.weight_ih_l0 has the shape"),
+    ("bilstm", "tagger.json", lambda x: x["vocabulary"].pop("words"), "the field vocabulary has a wrong value"),
+    ("bilstm", "tagger.json", lambda x: x["vocabulary"]["words"].append("x"), "net.words.weight has the shape"),
+    ("bilstm", "tagger.json", lambda x: x.update(files={}), "the field files has no model.safetensors"),
+    ("bilstm", "tagger.json", lambda x: x["files"].update({"../x": {}}), "the field files has a wrong value"),
+    ("bilstm", "tagger.json", lambda x: x.update(more=1), "the field more is unknown"),
+    ("bilstm", "tagger.json", lambda x: x.update(format=2), "the field format is 2"),
+    ("encoder", "tagger.json", lambda x: x["labels"].reverse(), "id2label and scheme are not the labels"),
+    ("encoder", "config.json", lambda x: x.pop("encoder_config"), "the field 'encoder_config' is missing"),
+    ("encoder", "config.json", lambda x: x.update(model_type="bert"), "model_type is 'bert'"),
+    ("encoder", "config.json", lambda x: x["id2label"].pop("1"), "id2label must have the numbers 0 to 3"),
+    ("encoder", "config.json", lambda x: x["encoder_config"].update(hidden_size="a"), "hidden_size"),
+    ("encoder", "config.json", lambda x: x["encoder_config"].update(num_hidden_layers=10**9), "num_hidden_layers is"),
+    ("encoder", "config.json", lambda x: x["encoder_config"].update(vocab_size=10**9), "config.json wants 16,"),
+    ("encoder", "config.json", lambda x: x["encoder_config"].update(num_hidden_layers=1), "have unknown backbone"),
+    ("encoder", "config.json", lambda x: x.update(boundaries=False), "have unknown crf.end, crf.start"),
+    ("encoder", "tokenizer_config.json", lambda x: x.update(model_max_length=-1), "model_max_length"),
+    ("encoder", "tokenizer_config.json", lambda x: x.pop("pad_token"), "the tokenizer has no pad_token"),
+    ("encoder", "tokenizer.json", lambda x: x["model"]["vocab"].update(new=999), "a token of number 999"),
+    ("encoder", "tokenizer.json", lambda x: x["model"].update(unk_token="?"), "tokenizer"),
+]
+
+
+@pytest.mark.parametrize(("kind", "file", "change", "message"), CHANGES)
+def test_wrong_fields_are_named_also_with_new_digests(
+    kind: str, file: str, change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
+) -> None:
+    path = put(kind, tmp_path) / file
+    fields = json.loads(path.read_text())
+    change(fields)
+    path.write_text(json.dumps(fields))
+    sign(tmp_path)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path)
+    assert message in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_that_are_cut_off_or_not_finite_are_refused(kind: str, tmp_path: Path) -> None:
+    path = put(kind, tmp_path) / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])
+    with pytest.raises(DataError, match=r"model\.safetensors does not belong to tagger\.json: it has \d+ bytes"):
+        load(tmp_path)
+    sign(tmp_path)
+    with pytest.raises(ValueError if kind == "bilstm" else DataError, match=r"model\.safetensors"):
+        load(tmp_path)
+    own = made(kind)
+    with torch.no_grad():
+        own.crf.pairwise[0, 0] = torch.nan
+    save(own, tmp_path / "nan", ABOUT)
+    with pytest.raises(DataError, match=r"the weights .*crf\.pairwise are not finite"):
+        load(tmp_path / "nan")
+
+
+def test_two_trainings_into_one_folder(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is told, also with --overwrite, and changes nothing. A lock ends with its process."""
+    monkeypatch.chdir(tmp_path)
+    call = ("tag", "train", "--train", write(tmp_path / "train.conll", 12), "--out", tmp_path / "m", "--epochs", 1)
+    code = "import sys; from pathlib import Path; from equipoise.lab.tagger.folder import locked\n"
+    code += f"with locked(Path({str(tmp_path / 'm')!r})): print('locked', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"locked\n"
+        for options in ((), ("--overwrite",), ("--resume",)):
+            assert command(*call, *options) == 1
+            last = capsys.readouterr().err.splitlines()[-1]
+            assert last.startswith(f"equipoise: {tmp_path / 'm'}: another training writes to this folder")
+        assert names(tmp_path / "m") == set()
+        first.kill()
+    assert command(*call) == 0
+    assert names(tmp_path / "m") == {"model.safetensors", "tagger.json"}
+
+
+def test_a_training_that_fails_leaves_no_folder(command: Call, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), folders.locked(tmp_path / "a" / "b"):
+        raise RuntimeError
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_of_something_else_is_not_overwritten(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    call = ("tag", "train", "--train", write(tmp_path / "train.conll", 12), "--out", tmp_path)
+    for options in ((), ("--overwrite",), ("--resume",)):
+        assert command(*call, *options) == 1
+        assert f"{tmp_path} has config.json and is not a tagger: choose another --out" in capsys.readouterr().err
+
+
+@pytest.fixture
+def small_files() -> Iterator[Callable[[int], None]]:
+    """Limits the size of files that this process can write, as a disk does that is nearly full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk_is_named_and_the_old_model_stays(
+    kind: str, tmp_path: Path, small_files: Callable[[int], None]
+) -> None:
+    put(kind, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    new = made(kind, seed=1)
+    for size in (3, 1000):
+        small_files(size)
+        with pytest.raises(WritingError, match=r"the model could not be written: .*File too large") as caught:
+            save(new, tmp_path, ABOUT)
+        assert str(caught.value).isprintable()
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    small_files(10**6)
+    assert tagged(tmp_path) == original(kind)[1]
+
+
+def test_a_training_on_a_full_disk_says_what_is_there(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_files: Callable[[int], None]
+) -> None:
+    call = ("tag", "train", "--train", write(tmp_path / "train.conll", 12), "--out", tmp_path / "m", "--epochs", 2)
+    small_files(10_000)
+    assert command(*call) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"equipoise: {tmp_path / 'm'}: the model could not be written: File too large; nothing was")
+    assert not (tmp_path / "m").exists()
+    small_files(2_500_000)  # enough for the weights, and not for the state of AdamW
+    assert command(*call) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "training.safetensors could not be written: File too large; the model in" in last
+    assert last.endswith("is complete, and there is no state from which --resume could continue")
+    assert load(tmp_path / "m").tags.scheme == "IOB2"
+
+
+def test_a_training_continues_from_a_swap_that_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, valid = Settings(2, 0.01, 4), sentences(4, seed=1)
+    whole = fit(made("bilstm"), TRAIN, valid, settings, tmp_path / "whole")
+
+    def interrupted(folder: Path) -> None:
+        if (folder / folders.NEXT).exists():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "_settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit(made("bilstm"), TRAIN, valid, settings, tmp_path / "parts")
+    assert names(tmp_path / "parts") == {folders.NEXT}
+    assert load(tmp_path / "parts").tags.scheme == "IOB2"
+    resumed = fit(made("bilstm"), TRAIN, valid, settings, tmp_path / "parts", resume=True)
+    assert [(x.loss, x.f1) for x in resumed] == [(x.loss, x.f1) for x in whole]
+    first, second = (path / "model.safetensors" for path in (tmp_path / "whole", tmp_path / "parts"))
+    assert first.read_bytes() == second.read_bytes()
