@@ -10,6 +10,7 @@ from .chain import log_partition
 from .chain.checks import at, first
 from .chain.problem import positions
 from .masking import Kept
+from .scaling import Scaling
 
 
 def check_scores(unary: Tensor, pairwise: Tensor, kept: Kept) -> None:
@@ -23,11 +24,12 @@ def check_scores(unary: Tensor, pairwise: Tensor, kept: Kept) -> None:
         raise ValueError(f"{at('pairwise', invalid)} is {pairwise[invalid].item()}: has training diverged?")
 
 
-def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept) -> None:
+def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept, scaling: Scaling) -> None:
     """Raise, with the reason, if the loss of a sequence with positions is infinite or NaN."""
     index = first(~kept.blank(losses, 0).isfinite())
     if index is None:
         return
+    scaling.check_state("scaling.")
     check_scores(unary, pairwise, kept)
     valid = positions(unary, kept.lengths)
     if bool(log_partition(unary, pairwise, kept.lengths)[index] == -torch.inf):

@@ -24,7 +24,7 @@ from torch import Tensor
 from .chain import backends, dispatch, inference, totals
 from .chain.checks import given, int64, problem
 from .chain.problem import IGNORE, positions
-from .chain.scoring import mean_loss, score_terms
+from .chain.scoring import mean_loss, nan_or_one, score_terms
 
 MEAN_FIELD_ITERATIONS = 3
 """The number of iterations to learn through. Ten are close to convergence, and models trained through them fit worse:
@@ -81,11 +81,11 @@ def margin(unary: Tensor, pairwise: Tensor, labels: Tensor, lengths: Tensor | No
     augmented = chain._replace(unary=chain.unary + cost)
     ready, backend = backends.choose(augmented.detach())
     worst, best = backends.load(backend).decode(*ready)
-    nan_or_one = torch.ones_like(best).masked_fill(best.isnan(), torch.nan)  # a factor, so that it reaches the gradient
+    factor = nan_or_one(chain, best.isnan())
     # Term by term, so that equal terms cancel exactly. And Y' = Y scores exactly 0, hence the relu.
     gold = torch.cat(score_terms(*chain, labels), -1)
     rise = torch.cat(score_terms(*augmented, worst.clamp(min=0)), -1) - gold
-    return torch.where((gold == -torch.inf).any(-1), torch.inf * nan_or_one, torch.relu(rise.sum(-1) * nan_or_one))
+    return torch.where((gold == -torch.inf).any(-1), torch.inf * factor, torch.relu(rise.sum(-1) * factor))
 
 
 def mean_field(

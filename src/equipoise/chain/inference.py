@@ -177,4 +177,5 @@ def mean_field_bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Te
 
 def _rescored(chain: Problem, labels: Tensor, scores: Tensor) -> Tensor:
     """The scores of labellings, (*batch, k, L), with their derivatives."""
-    return torch.where(scores.isnan(), scores, decoding.score_found(chain.spread(), labels))
+    chain = chain.spread()
+    return decoding.score_found(chain, labels) * scoring.nan_or_one(chain, scores.isnan().any(-1))[..., None]

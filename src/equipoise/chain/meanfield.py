@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .problem import Problem, positions
 from .reference import normalize
+from .scoring import nan_or_one
 
 
 def mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int, schedule: str) -> Tensor:
@@ -33,7 +34,8 @@ def mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int
         for turn in turns:
             new, total = normalize(unary + _expected_pairwise(log_q.exp() * exists, pairwise))
             log_q = torch.where(turn & (total > -torch.inf)[..., None], new, log_q)
-    return (log_q * _nan_or_one(unary, pairwise, lengths)[..., None, None]).masked_fill(~exists, 0)
+    chain = Problem(unary, pairwise, lengths)
+    return (log_q * nan_or_one(chain, chain.invalid)[..., None, None]).masked_fill(~exists, 0)
 
 
 def bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
@@ -41,13 +43,8 @@ def bound(log_q: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Te
     q = log_q.exp() * positions(unary, lengths)[..., None]
     right = _neighbours(q, pairwise)[0]
     terms = unary + right - log_q
-    return torch.where(q != 0, q * terms, 0).sum((-2, -1)) * _nan_or_one(unary, pairwise, lengths)
-
-
-def _nan_or_one(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
-    """NaN for sequences with a score of NaN or +inf, else 1, (*batch,): as a factor, it also reaches the gradient."""
-    invalid = Problem(unary, pairwise, lengths).invalid
-    return unary.new_ones(invalid.shape).masked_fill(invalid, torch.nan)
+    chain = Problem(unary, pairwise, lengths)
+    return torch.where(q != 0, q * terms, 0).sum((-2, -1)) * nan_or_one(chain, chain.invalid)
 
 
 def _expected_pairwise(q: Tensor, pairwise: Tensor) -> Tensor:

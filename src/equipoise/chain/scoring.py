@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..native.values import eager
-from .problem import positions
+from ..native.values import eager, readable
+from .problem import Problem, positions
 
 WeightedGradient = Callable[[Tensor], tuple[Tensor, Tensor] | None]
 """Weights of the losses, (*batch,), or that of their total -> the gradient; None if these weights are unsupported."""
@@ -47,6 +47,18 @@ def _gather_from_copies(x: Tensor, index: Tensor, copies: int) -> Tensor:
     rows = -(-index.numel() // copies)
     padded = pad(index.flatten(), (0, rows * copies - index.numel())).view(copies, rows)
     return x.expand(copies, -1).gather(-1, padded).flatten()[: index.numel()].view(index.shape)
+
+
+def nan_or_one(chain: Problem, invalid: Tensor) -> Tensor:
+    """NaN for invalid sequences, else 1, (*batch,): a factor, by which the gradients of all their scores become NaN.
+
+    pairwise must be spread.
+    """
+    factor = torch.ones_like(invalid, dtype=chain.unary.dtype).masked_fill(invalid, torch.nan)
+    if readable(invalid) and not bool(invalid.any()):
+        return factor
+    unary, pairwise, _ = chain.clean().clean_edges()
+    return torch.where(invalid, unary.sum((-2, -1)) + pairwise.sum((-3, -2, -1)), 1) * factor
 
 
 def mean_loss(log_p: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:

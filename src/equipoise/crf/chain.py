@@ -291,7 +291,7 @@ class ChainCRF(CountedPotentials):
         potentials, penalty = self._potentials(unary, kept, learning=True)
         losses = self.energy.losses(objective, potentials.unary, potentials.pairwise, labels, potentials.lengths)
         if self._checks(losses):
-            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, labels, kept)
+            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, labels, kept, self.scaling)
         return reduce(losses, penalty, kept, reduction, objective)
 
     def _objective(self, objective: str | Objective | None) -> Objective:

@@ -19,9 +19,12 @@ from ..gaussian.problem import Problem, check_finite, explain, same_dtype
 from ..gaussian.solving import check_solution, named
 from ..native.values import readable
 from ..scaling import Fixed, Scaling
-from ..scaling.method import empty_like, positive
+from ..scaling.method import Sign, empty_like, positive, state_fault
 from .checkpoints import add_scaling
 from .searching import collect, searchable
+
+SIGNS: dict[str, Sign] = {"ridge": "positive", "share_logit": "any"}
+"""The numbers of the state, which must be finite."""
 
 
 class GaussianCRF(nn.Module):
@@ -200,7 +203,15 @@ class GaussianCRF(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         add_scaling(state_dict, prefix + "scaling.", self.scaling)
+        faults = [state_fault(prefix + name, state_dict.get(prefix + name), sign) for name, sign in SIGNS.items()]
+        args[-1].extend(fault for fault in faults if fault)  # the errors
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_state(self) -> None:
+        self.scaling.check_state("scaling.")
+        for name, sign in SIGNS.items():
+            if fault := state_fault(name, getattr(self, name), sign):
+                raise ValueError(fault)
 
     def _checked(self, unary: Tensor, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         check_images(unary, embeddings, self.num_labels)
@@ -219,6 +230,8 @@ class GaussianCRF(nn.Module):
             check_images(unary, embeddings, self.num_labels)
         else:
             self._checked(unary, embeddings, labels)
+        if self.validate:
+            self._check_state()
         energy = self.energy
         try:
             if self.definite == "checked":

@@ -198,6 +198,7 @@ class ChainPotentials(nn.Module):
     def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor | None]:
         """The potentials of compacted unary scores, and the penalty of scaling."""
         if self.validate:
+            self.scaling.check_state("scaling.")
             diagnosis.check_scores(unary, self.pairwise, kept)
         parts = self._balanced(unary, kept, learning=learning)
         found = self._assemble(parts.unary, parts.row, kept)

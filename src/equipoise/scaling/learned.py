@@ -28,7 +28,7 @@ from torch import Tensor
 from .broadcasting import divide
 from .kernel_state import KernelState
 from .method import Scaling, positive
-from .norms import Norms
+from .norms import SHARE, Norms
 from .pace import Paced, moved, pace
 
 PAIRWISE_START = 0.1
@@ -53,7 +53,8 @@ class State(NamedTuple):
 
 def factors(state: State, norms: Norms) -> tuple[Tensor, Tensor]:
     u, w = state.log_scales.exp().unbind(-1)
-    return divide(u, state.size), divide(w, norms()[1])
+    size = torch.where((state.size > 0) & (state.size < torch.inf), state.size, torch.nan)  # a damaged state
+    return u / size, divide(w, norms()[1])
 
 
 def alpha(state: State) -> Tensor:
@@ -67,10 +68,10 @@ def batch_mean(state: State, u: Tensor, weights: Tensor | None) -> tuple[Tensor,
     u, replicas = u.to(state.size.dtype), state.size.ndim
     u = u.flatten(replicas) if u.ndim > replicas else u[..., None]
     if weights is None:
-        return u.mean(-1), torch.full_like(state.size, u.shape[-1])
+        return (u * SHARE).mean(-1) / SHARE, torch.full_like(state.size, u.shape[-1])
     weights = weights.to(u.dtype).reshape(u.shape)
     number = weights.sum(-1)
-    return torch.where(weights > 0, u, 0).sum(-1) / number.clamp(min=1), number
+    return torch.where(weights > 0, u * SHARE, 0).sum(-1) / number.clamp(min=1) / SHARE, number
 
 
 def measured(state: State, norms: Norms, weights: Tensor | None = None) -> State:
@@ -146,10 +147,10 @@ class Learned(Scaling):
         super().__init__()
         first = positive("start", start).log()
         self.register_state("log_scales", torch.stack([first, first + math.log(PAIRWISE_START)], -1))
-        self.register_state("squares", torch.zeros_like(self._initial["log_scales"]))
-        self.register_state("steps", torch.zeros_like(first))
-        self.register_state("size", torch.ones_like(first))
-        self.register_state("examples", torch.zeros_like(first))
+        self.register_state("squares", torch.zeros_like(self._initial["log_scales"]), sign="not negative")
+        self.register_state("steps", torch.zeros_like(first), sign="not negative")
+        self.register_state("size", torch.ones_like(first), sign="positive")
+        self.register_state("examples", torch.zeros_like(first), sign="not negative")
 
     def state(self) -> State:
         return State(self.size, self.examples, self.log_scales, self.squares, self.steps)

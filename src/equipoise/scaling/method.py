@@ -8,12 +8,12 @@ also have a state that training measures or moves, see `learn`.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..native.values import transformed
+from ..native.values import eager, plain, transformed
 from .broadcasting import apply
 from .gradients import scale_gradient, with_gradients
 from .kernel_state import KernelState
@@ -21,6 +21,9 @@ from .norms import Norms, checked, measure, once
 
 State = Any
 """A named tuple of tensors, for one model or with replicas as their first dimension. Every method has its own."""
+
+Sign = Literal["any", "not negative", "positive"]
+"""What the numbers of a part of the state must be, besides finite."""
 
 
 class Scaling(nn.Module):
@@ -62,10 +65,15 @@ class Scaling(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._initial: dict[str, Tensor] = {}  # on the CPU, also if the module is on the meta device
+        self._signs: dict[str, Sign] = {}
 
-    def register_state(self, name: str, value: Tensor, *, learned: bool = False) -> None:
-        """Add a buffer, or with `learned` a parameter, that `reset_parameters` sets to this value."""
+    def register_state(self, name: str, value: Tensor, *, learned: bool = False, sign: Sign = "any") -> None:
+        """Add a buffer, or with `learned` a parameter, that `reset_parameters` sets to this value.
+
+        Its numbers must always be finite and have this sign, see `check_state`.
+        """
         self._initial[name] = value.detach().to("cpu", copy=True)
+        self._signs[name] = sign
         if learned:
             self.register_parameter(name, nn.Parameter(empty_like(value)))
         else:
@@ -80,6 +88,31 @@ class Scaling(nn.Module):
     @torch.no_grad()
     def _restore(self, name: str) -> None:
         getattr(self, name).copy_(self._initial[name])
+
+    def check_state(self, prefix: str = "") -> None:
+        """Raise if a number of the state is not finite or has the wrong sign. Waits for the device.
+
+        What is loaded is always checked. A call of a layer checks the state only if `validate` is True, or to explain a
+        loss of NaN.
+        """
+        for name, sign in self._signs.items():
+            if fault := state_fault(prefix + name, getattr(self, name), sign):
+                raise ValueError(fault)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local: Any,
+        strict: bool,
+        missing: Any,
+        unexpected: Any,
+        errors: Any,
+    ) -> None:
+        faults = [state_fault(prefix + name, state_dict.get(prefix + name), sign) for name, sign in self._signs.items()]
+        errors.extend(fault for fault in faults if fault)
+        if not any(faults):
+            super()._load_from_state_dict(state_dict, prefix, local, strict, missing, unexpected, errors)
 
     def state(self) -> State:
         """What `factors` and `penalty_of` depend on."""
@@ -167,6 +200,21 @@ class Scaling(nn.Module):
     def _norms(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> Norms:
         norms = once(lambda: measure(unary, pairwise, lengths))
         return checked(norms) if self.needs_sizes else norms
+
+
+def state_fault(name: str, value: object, sign: Sign) -> str | None:
+    """What is wrong with the values of this state; None if nothing is, or if they cannot be read.
+
+    >>> state_fault("scaling.size", torch.tensor(torch.nan), "positive")
+    'scaling.size has a value of nan, but must be finite and positive'
+    """
+    if not isinstance(value, Tensor) or value.is_meta or not (eager() and plain(value)):
+        return None
+    x = value.detach().flatten()
+    valid = x.isfinite() & {"any": x == x, "not negative": x >= 0, "positive": x > 0}[sign]
+    if bool(valid.all()):
+        return None
+    return f"{name} has a value of {x[~valid][0].item()}, but must be finite{'' if sign == 'any' else f' and {sign}'}"
 
 
 def mean_penalty(each: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class Offline(Scaling):
 
     def __init__(self, alpha: float | Tensor = 1.0) -> None:
         super().__init__()
-        self.register_state("alpha", positive("alpha", alpha))
+        self.register_state("alpha", positive("alpha", alpha), sign="positive")
 
     def state(self) -> State:
         return State(self.alpha)

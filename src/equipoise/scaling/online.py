@@ -55,8 +55,8 @@ class Online(Scaling):
         points = positive("grid", grid).reshape(-1)
         if points.numel() == 0:
             raise ValueError("grid must have at least one factor")
-        self.register_state("alpha", positive("alpha", alpha))
-        self.register_state("grid", points)
+        self.register_state("alpha", positive("alpha", alpha), sign="positive")
+        self.register_state("grid", points, sign="positive")
         self.subset = subset
         self.exact = exact
 

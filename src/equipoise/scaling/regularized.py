@@ -42,8 +42,8 @@ class Regularized(Scaling):
 
     def __init__(self, alpha: float | Tensor = 1.0, weight: float | Tensor = 0.1) -> None:
         super().__init__()
-        self.register_state("alpha", positive("alpha", alpha))
-        self.register_state("weight", positive("weight", weight))
+        self.register_state("alpha", positive("alpha", alpha), sign="positive")
+        self.register_state("weight", positive("weight", weight), sign="positive")
 
     def state(self) -> State:
         return State(self.alpha, self.weight)

@@ -38,7 +38,7 @@ class Temperature(Scaling):
 
     def __init__(self, alpha: float | Tensor = 1.0, normalize: bool = False) -> None:
         super().__init__()
-        self.register_state("alpha", positive("alpha", alpha))
+        self.register_state("alpha", positive("alpha", alpha), sign="positive")
         self.normalize = normalize
 
     def state(self) -> State:

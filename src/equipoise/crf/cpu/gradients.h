@@ -4,7 +4,8 @@
        du = <dU', a U>        dU = min(mean, 1) (a dU' - sign(U) du / (mean N K))
        dw = <dW', b W>        dW = min(||W||, 1) (b dW' - sign(W) dw / (||W|| K))
 
-   Otherwise dU = a dU' and dW = b dW'. Start and end scores are entries of W, whose gradient is in dU'. */
+   Otherwise dU = a dU' and dW = b dW'. Start and end scores are entries of W, whose gradient is in dU'. That of a score
+   of -inf is 0; that of a score of NaN is NaN, as dU' is. */
 
 #include "layer.h"
 
@@ -61,8 +62,8 @@ static void to_scores(const Layer *q, const Gradients *d, int64_t n, REAL pull) 
         const REAL *x = q->unary + (at + t) * m, *gradient = d->unary + (at + place) * m;
         REAL *restrict out = d->to_unary + (at + t) * m;
         EACH(j, count * m) {
-            REAL direct = is_finite(x[j]) ? a * gradient[j] : 0, away = x[j] == -INFINITY ? 0 : slope * sign(x[j]);
-            out[j] = factor * (direct - away);
+            REAL one = factor * (a * gradient[j] - slope * sign(x[j]));
+            out[j] = x[j] == -INFINITY ? 0 : one;
         }
         if (!q->allowed || (place != 0 && place != last)) continue;
         EACH(j, m) /* a label that is forbidden here has no gradient of its own */
@@ -79,8 +80,7 @@ static void to_entries(
     REAL slope = learning ? to_w / positive_or_one(size * q->counts[q->sequences]) : 0;
     EACH(j, n) {
         bool counts = x[j] != -INFINITY && (!allowed || allowed[j]);
-        REAL direct = counts && is_finite(x[j]) ? b * gradient[j] : 0;
-        out[j] = factor * (direct - (counts ? slope * sign(x[j]) : 0));
+        out[j] = counts ? factor * (b * gradient[j] - slope * sign(x[j])) : 0;
     }
 }
 

@@ -11,22 +11,22 @@
 
 #include "gradients.h"
 
-/* Adds the absolute values of the scores that count, and their number. */
+/* Adds the absolute values of the scores that count, times SHARE, and their number. */
 static void measure(const REAL *x, const uint8_t *allowed, int64_t n, double *total, double *count) {
     double sum = 0;
     int64_t number = 0;
     if (allowed) {
-        EACH(j, n) if (allowed[j] && x[j] != -INFINITY) sum += fabs(x[j]), number++;
+        EACH(j, n) if (allowed[j] && x[j] != -INFINITY) sum += SHARE * fabs(x[j]), number++;
     } else {
 #pragma omp simd reduction(+ : sum, number)
-        EACH(j, n) sum += x[j] == -INFINITY ? 0 : fabs(x[j]), number += x[j] != -INFINITY;
+        EACH(j, n) sum += x[j] == -INFINITY ? 0 : SHARE * fabs(x[j]), number += x[j] != -INFINITY;
     }
     *total += sum, *count += number;
 }
 
 static void store_size(const Layer *q, int64_t at, double total, double count) {
     q->counts[at] = count > 1 ? count : 1;
-    q->sizes[at] = total / q->counts[at];
+    q->sizes[at] = total / q->counts[at] / SHARE;
 }
 
 /* Whether the constraints allow a label in the first place (before < 0), or after another. */
@@ -80,8 +80,8 @@ static void find_factors(const Layer *q) {
     }
     double mean = 0, number = 0, s = *q->size;
     if (q->kind == LEARNING) {
-        EACH(n, q->sequences) if (!q->empty[n]) mean += q->sizes[n], number++;
-        mean /= number > 1 ? number : 1;
+        EACH(n, q->sequences) if (!q->empty[n]) mean += SHARE * q->sizes[n], number++;
+        mean = mean / (number > 1 ? number : 1) / SHARE;
         bool usable = mean > 0 && is_finite(mean);
         if (!usable) number = 0;
         double covered = fmin(*q->examples + number, q->horizon), share = fmin(number / fmax(covered, 1), 1);
@@ -89,7 +89,7 @@ static void find_factors(const Layer *q) {
         found[EXAMPLES] = covered, found[MEAN] = mean, found[NUMBER] = number;
     }
     found[SIZE] = s;
-    found[A] = (REAL)exp(q->scales[0]) / positive_or_one(s);
+    found[A] = (REAL)exp(q->scales[0]) / (REAL)(s > 0 && s < INFINITY ? s : NAN); /* NaN if the state is damaged */
     found[B] = (REAL)exp(q->scales[1]) / positive_or_one(q->sizes[q->sequences]);
 }
 

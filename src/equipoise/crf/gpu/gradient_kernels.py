@@ -100,7 +100,7 @@ def paced(value, squares, gradient, finite, step, SMOOTHING: tl.constexpr):
 @triton.jit
 def to_entries(x, direct, counted, to_w, b, size, count, KIND: tl.constexpr):
     """The gradient of entries of the pairwise part from that of b times them."""
-    direct = tl.where(is_finite(x), b * direct, 0.0)
+    direct = tl.where(x == NEG_INF, 0.0, b * direct)  # NaN at a score of NaN, as `direct` is
     if KIND == LEARNING:
         counted = counted & (x != NEG_INF)
         slope = tl.where(counted, sign(x) / positive_or_one(size * count), 0.0)  # if ||W|| is 0, so is every sign
@@ -161,7 +161,7 @@ def gradients_kernel(
         direct = tl.load(unary_gradient + (row + place)[:, None] * M + label, mask=here, other=0.0)
         if allowed_start is not None:
             direct = tl.where(forbidden_here(place, last, label, allowed_start, allowed_end, M), 0.0, direct)
-        direct = tl.where(is_finite(x), a * direct, 0.0)
+        direct = tl.where(x == NEG_INF, 0.0, a * direct)
         if KIND == LEARNING:
             slope = tl.where(here & (x != NEG_INF), sign(x) / tl.load(counts + n), 0.0)
             pull = tl.where(number > 0, to_u / positive_or_one(number * mean), 0.0)  # 0 if s stays as it is

@@ -18,11 +18,13 @@ import triton
 import triton.language as tl
 
 from ...native.triton_start import jit_unspecialized
+from ...scaling import norms
 from ...scaling.kernel_state import KINDS
 
 NEG_INF = tl.constexpr(float("-inf"))
 IGNORE = tl.constexpr(-100)
 
+SHARE, UNSHARE = tl.constexpr(norms.SHARE), tl.constexpr(1 / norms.SHARE)
 FIXED, LEARNED, LEARNING = map(tl.constexpr, KINDS)
 SIZE, EXAMPLES, A, B, MEAN, NUMBER = (tl.constexpr(i) for i in range(6))
 """Fields of `found`, what the forward pass leaves for the backward pass."""
@@ -49,11 +51,11 @@ def load_counted(scores, allowed, place, n):
 
 @triton.jit
 def sum_counted(scores, allowed, n, BLOCK: tl.constexpr):
-    """The sum of absolute values of the scores that count, and their number."""
+    """The sum of absolute values of the scores that count, times SHARE, and their number."""
     total, count = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for first in range(0, n, BLOCK):
         x = load_counted(scores, allowed, first + tl.arange(0, BLOCK), n)
-        total += tl.where(x == NEG_INF, 0.0, tl.abs(x))
+        total += tl.where(x == NEG_INF, 0.0, tl.abs(x) * SHARE)
         count += tl.where(x == NEG_INF, 0.0, 1.0)
     return tl.sum(total, 0), tl.sum(count, 0)
 
@@ -88,7 +90,7 @@ def keep_kernel(
             if KIND == LEARNING:
                 here = counts_here[:, None] & (label < M)
                 x = tl.load(unary + (row + t)[:, None] * M + label, mask=here, other=NEG_INF).to(tl.float32)
-                total += tl.where(x == NEG_INF, 0.0, tl.abs(x))
+                total += tl.where(x == NEG_INF, 0.0, tl.abs(x) * SHARE)
                 count += tl.where(x == NEG_INF, 0.0, 1.0)
             kept += tl.sum(number, 0)
         tl.store(empty + n, tl.where(kept == 0, 1, 0).to(tl.uint8))
@@ -97,7 +99,7 @@ def keep_kernel(
             tl.store(moved_labels + row, tl.zeros((), tl.int64), mask=kept == 0)
         if KIND == LEARNING:
             number_of_scores = tl.maximum(tl.sum(tl.sum(count, 1), 0), 1.0)
-            tl.store(sizes + n, tl.sum(tl.sum(total, 1), 0) / number_of_scores)
+            tl.store(sizes + n, tl.sum(tl.sum(total, 1), 0) / number_of_scores * UNSHARE)
             tl.store(counts + n, number_of_scores)
     else:
         if KIND != FIXED:
@@ -108,7 +110,7 @@ def keep_kernel(
                 size += more + last
                 number_of_entries += entries + last_entries
             number_of_entries = tl.maximum(number_of_entries, 1.0)
-            tl.store(sizes + sequences, size / number_of_entries)
+            tl.store(sizes + sequences, size / number_of_entries * UNSHARE)
             tl.store(counts + sequences, number_of_entries)
 
 
@@ -120,10 +122,10 @@ def batch_mean(sizes, empty, sequences, BLOCK: tl.constexpr):
     for first in range(0, sequences, BLOCK):
         inside = first + place < sequences
         inside = inside & (tl.load(empty + first + place, mask=inside, other=1) == 0)
-        total += tl.load(sizes + first + place, mask=inside, other=0.0)
+        total += tl.load(sizes + first + place, mask=inside, other=0.0) * SHARE
         number += tl.where(inside, 1.0, 0.0)
     number = tl.sum(number, 0)
-    return tl.sum(total, 0) / tl.maximum(number, 1.0), number
+    return tl.sum(total, 0) / tl.maximum(number, 1.0) * UNSHARE, number
 
 
 @triton.jit
@@ -142,7 +144,7 @@ def factors(sizes, empty, alpha, size, covered, found, sequences, first, HORIZON
             share = tl.minimum(number / tl.maximum(now, 1.0), 1.0)
             end = tl.where(usable, mean, 1.0)
             s = tl.where(share < 0.5, s + share * (end - s), end - (end - s) * (1 - share))  # exact if the share is 1
-        a = tl.exp(tl.load(alpha)) / positive_or_one(s)
+        a = tl.exp(tl.load(alpha)) / tl.where((s > 0) & is_finite(s), s, float("nan"))  # NaN if the state is damaged
         b = tl.exp(tl.load(alpha + 1)) / positive_or_one(tl.load(sizes + sequences))
     if first:
         tl.store(found + SIZE, s)

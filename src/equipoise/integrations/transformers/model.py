@@ -163,7 +163,7 @@ class CRFForTokenClassification(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initial values for what a checkpoint does not contain. The CRF keeps the tensors that were loaded."""
+        """Initial values for what a checkpoint does not contain. The CRF keeps the tensors that were loaded, if valid."""
         if not isinstance(module, ChainCRF):
             super()._init_weights(module)
             return
@@ -172,6 +172,7 @@ class CRFForTokenClassification(PreTrainedModel):
         module.reset_parameters()
         for x, value in loaded:
             x.copy_(value)
+        module.scaling.check_state("crf.scaling.")
 
     @can_return_tuple  # type: ignore[untyped-decorator]
     def forward(
