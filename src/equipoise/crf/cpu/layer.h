@@ -7,7 +7,7 @@
 
 #define IGNORE (-100) /* as in problem.py */
 #define EACH(j, n) for (int64_t j = 0; j < (n); j++)
-#define SHARE (DIGITS == 23 ? 1 : 0x1p-32) /* as in norms.py: sums of float, which are of type double, need none */
+#define SHARE (DIGITS == 23 ? 1 : 0x1p-24) /* as in norms.py: sums of float, which are of type double, need none */
 #define TINY (DIGITS == 23 ? 0x1p-126 : 0x1p-1022) /* the smallest normal number */
 
 enum { FIXED, LEARNED, LEARNING }; /* as in kernel_state.py */

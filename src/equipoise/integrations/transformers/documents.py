@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ...chain.checks import first
+from ...chain.problem import IGNORE
 from .model import CRFForTokenClassification
 from .words import first_tokens
 
@@ -51,8 +53,10 @@ def predict_document(
     if not words:
         return []
     unary = document_scores(model, tokenizer, words, stride=stride, max_length=max_length, batch_size=batch_size)
-    labels = model.crf.decode(unary[None])[0]
-    return [model.config.labels[label] for label in labels.tolist()]
+    labels = model.crf.decode(unary[None])[0].tolist()
+    if IGNORE in labels:
+        raise ValueError(_explain(unary, words))
+    return [model.config.labels[label] for label in labels]
 
 
 @torch.no_grad()
@@ -91,6 +95,14 @@ def document_scores(
             best[word] = context[better]
             unary[word.to(unary.device)] = scores[row, token.to(unary.device)]
     return unary
+
+
+def _explain(unary: Tensor, words: Sequence[str]) -> str:
+    """Why no labelling was found: the first invalid score, of the net or of the CRF."""
+    index = first(~(unary < torch.inf))
+    if index is None:
+        return "no labelling has a score: the CRF has scores of NaN or infinity; has training diverged?"
+    return f"words[{index[0]}], {words[index[0]]!r}, has a score of {unary[index].item()}; has training diverged?"
 
 
 def window(model: CRFForTokenClassification, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -24,7 +24,9 @@ def preprocess_logits_for_metrics(logits: tuple[Tensor, ...] | Tensor, labels: T
     >>> preprocess_logits_for_metrics((torch.zeros(1, 2, 3), torch.tensor([[2, 1]])), torch.tensor([[2, 0]]))
     tensor([[2, 1]])
     """
-    return logits.argmax(-1) if isinstance(logits, Tensor) else logits[1]
+    if not isinstance(logits, Tensor):
+        return logits[1]
+    return logits.argmax(-1).masked_fill(logits.isnan().any(-1), IGNORE)
 
 
 def compute_metrics(
@@ -63,7 +65,9 @@ def decoded(predictions: Any) -> np.ndarray[Any, Any]:
     if isinstance(predictions, tuple | list):
         predictions = predictions[1]
     predictions = np.asarray(predictions)
-    return predictions.argmax(-1) if predictions.ndim == 3 else predictions
+    if predictions.ndim != 3:
+        return predictions
+    return np.where(np.isnan(predictions).any(-1), IGNORE, predictions.argmax(-1))  # no label, as the CRF decodes
 
 
 def _spans(labels: np.ndarray[Any, Any], id2label: Mapping[int, str], scheme: str) -> set[Span]:

@@ -163,7 +163,7 @@ class CRFForTokenClassification(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initial values for what a checkpoint does not contain. The CRF keeps the tensors that were loaded, if valid."""
+        """Initial values for what a checkpoint does not contain. The CRF keeps what was loaded, if it is valid."""
         if not isinstance(module, ChainCRF):
             super()._init_weights(module)
             return
@@ -254,7 +254,8 @@ class CRFForTokenClassification(PreTrainedModel):
         loss: Tensor = self.crf.loss(unary, labels, mask, reduction="token_mean")
         if items is None:
             return loss
-        return loss * (mask & (labels != IGNORE)).sum() / items
+        count = (mask & (labels != IGNORE)).sum()
+        return loss * count / torch.where(count == 0, 1, items)  # 0, not 0 / 0, if no batch of the step has a label
 
 
 def repeat_at_other_tokens(log_p: Tensor, mask: Tensor) -> Tensor:
@@ -266,9 +267,10 @@ def repeat_at_other_tokens(log_p: Tensor, mask: Tensor) -> Tensor:
     >>> repeat_at_other_tokens(log_p, torch.tensor([[False, True, False]]))[0, :, 0]
     tensor([-0.1000, -0.1000, -0.1000])
     """
-    place = torch.arange(mask.shape[-1], device=mask.device)
-    latest = torch.where(mask, place, -1).cummax(-1).values
-    first = mask.long().argmax(-1, keepdim=True)
-    source = torch.where(latest < 0, first, latest)[..., None].expand(log_p.shape)
+    length = mask.shape[-1]
+    place, word = torch.arange(length, device=mask.device), mask.long().cumsum(-1) - 1  # no cummax, which ONNX lacks
+    places = torch.zeros_like(torch.nn.functional.pad(word, (0, 1)))  # of words; the last is for other tokens
+    places = places.scatter(-1, torch.where(mask, word, length), place.expand(mask.shape))
+    source = places.gather(-1, word.clamp(min=0))[..., None].expand(log_p.shape)
     uniform = torch.full_like(log_p, 1 / log_p.shape[-1]).log()
     return torch.where(mask.any(-1)[..., None, None], log_p.gather(-2, source), uniform)

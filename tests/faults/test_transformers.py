@@ -1,0 +1,87 @@
+"""The model of transformers: steps without a label, damaged weights, and export with log-marginals."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("transformers")
+import tiny_encoder
+from transformers import BertConfig
+
+from equipoise.integrations.export import export
+from equipoise.integrations.transformers import CRFConfig, CRFForTokenClassification, predict_document
+from equipoise.integrations.transformers.metrics import decoded, preprocess_logits_for_metrics
+from equipoise.integrations.transformers.model import repeat_at_other_tokens
+
+IDS = torch.randint(128, (3, 6), generator=torch.Generator().manual_seed(0))
+
+
+def model() -> CRFForTokenClassification:
+    encoder = BertConfig(vocab_size=128, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    return CRFForTokenClassification(CRFConfig(encoder_config=encoder, id2label={0: "O", 1: "B-X", 2: "I-X"})).eval()
+
+
+@pytest.mark.parametrize("items", [0, torch.tensor(0), 5, None])
+def test_a_step_without_labels_has_a_loss_of_0(items: int | Tensor | None) -> None:
+    """Its gradients are 0, as the Trainer adds them to those of other batches."""
+    made = model().train()
+    loss = made(IDS, labels=torch.full((3, 6), -100), num_items_in_batch=items).loss
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert not any(x.grad.any() for x in made.parameters() if x.grad is not None)
+
+
+def test_items_divide_the_loss() -> None:
+    made, labels = model(), torch.zeros(3, 6, dtype=torch.int64)
+    own = made(IDS, labels=labels).loss
+    for items in (9, torch.tensor(9)):
+        torch.testing.assert_close(made(IDS, labels=labels, num_items_in_batch=items).loss, 2 * own)
+
+
+@pytest.mark.parametrize("damaged", ["net", "crf"])
+def test_documents_with_scores_of_nan(damaged: str) -> None:
+    made = model()
+    if damaged == "net":
+        made.classifier.bias.data[1] = torch.nan
+    else:
+        made.crf.pairwise.data[1, 1] = torch.nan
+    reason = "words[0], 'anna', has a score of nan" if damaged == "net" else "the CRF has scores of NaN or infinity"
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        predict_document(made, tiny_encoder.tokenizer(), ["anna", "went"])
+
+
+def test_metrics_give_no_label_where_log_marginals_are_nan() -> None:
+    log_p = torch.tensor([[[-1.0, -0.5], [torch.nan, torch.nan]]])
+    assert decoded(log_p.numpy()).tolist() == [[1, -100]]
+    assert preprocess_logits_for_metrics(log_p, torch.zeros(1, 2)).tolist() == [[1, -100]]
+
+
+@pytest.mark.parametrize("mask", [[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1], [1] * 6])
+def test_other_tokens_repeat_the_word_before_them(mask: list[int]) -> None:
+    log_p = torch.randn(1, 6, 3)
+    found = repeat_at_other_tokens(log_p, torch.tensor([mask]) != 0)[0]
+    places = [max((i for i in range(t + 1) if mask[i]), default=mask.index(1)) for t in range(6)]
+    assert torch.equal(found, log_p[0, places])
+
+
+def test_onnx_with_log_marginals(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    made, generator = model(), torch.Generator().manual_seed(1)
+
+    def inputs(batch: int, length: int) -> dict[str, Tensor]:
+        word_mask = torch.rand(batch, length, generator=generator) < 0.5
+        word_mask[0] = False  # no word
+        return {"input_ids": torch.randint(128, (batch, length), generator=generator), "word_mask": word_mask}
+
+    export(made, inputs(2, 4), "onnx", log_marginals=True).save(tmp_path / "tagger.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "tagger.onnx")
+    for batch, length in ((3, 7), (1, 1), (2, 40)):
+        given = inputs(batch, length)
+        labels, log_p = session.run(None, {name: x.numpy() for name, x in given.items()})
+        want = made(**given)
+        assert torch.equal(torch.from_numpy(labels), want.labels)
+        torch.testing.assert_close(torch.from_numpy(log_p), want.logits.detach(), rtol=1e-4, atol=1e-4)
