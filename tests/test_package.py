@@ -20,7 +20,7 @@ import equipoise
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "equipoise"
 CORE = "native chain gaussian objectives constraints labels masking diagnosis scaling energies crf compat integrations"
-LAB = "files schemes recipe data nets tasks tagger training plan run judge report demo bench cli"
+LAB = "files scales schemes recipe data nets tasks tagger training plan run judge report demo bench cli"
 LAYERS = [*CORE.split(), *(f"lab.{name}" for name in LAB.split())]
 
 
