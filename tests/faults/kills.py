@@ -4,6 +4,7 @@ A round kills about ten processes with SIGKILL. Those that need no workers are f
 torch, so that a start takes milliseconds. The result is compared with that of processes that were not killed.
 """
 
+import json
 import multiprocessing
 import os
 import random
@@ -22,7 +23,10 @@ import pytest
 from faults.processes import assert_complete, results, start, state, wait_until, workers
 from faults.sweep import sweep
 from lab.cli.few_words import use_few_words
+from lab.tagger.small import write
 from lab.training.resumable import FINE_TUNED, RECIPES, files_in, train_in
+
+from equipoise.lab.tagger.model import DESCRIPTION, WEIGHTS
 
 RUNS, EPOCHS = 4, 8
 EPOCHS_WITH_WORKERS = 120
@@ -44,6 +48,17 @@ def command(folder: Path) -> None:
 
 def library(folder: Path) -> None:
     train_in(folder, [*RECIPES, *FINE_TUNED])
+
+
+def tagger(folder: Path) -> None:
+    """`equipoise tag train --resume`, in this process."""
+    from equipoise.lab import cli
+
+    train = write(folder.parent / "train.conll", 40)
+    options = ["--epochs", "4", "--batch", "8", "--learning-rate", "0.01", "--resume"]
+    sys.argv = ["equipoise", "tag", "train", "--train", str(train), "--out", str(folder), *options]
+    sys.stdout = sys.stderr = (folder.parent / "output").open("w")
+    cli.main()
 
 
 def small_sweep(folder: Path) -> None:
@@ -115,6 +130,25 @@ def training(seed: int, folder: Path) -> Counter[str]:
         )
         counts["trainings"] += 1
     return counts
+
+
+def tag_training(seed: int, folder: Path) -> Counter[str]:
+    """A tagger: the same weights, bit by bit, and the same description up to times."""
+    here = folder / "model"
+    here.mkdir()
+    kills = kill_again_and_again(tagger, here, random.Random(seed))
+    got, want = without_parts(here), uninterrupted(tagger)[1]
+    assert got[WEIGHTS] == want[WEIGHTS], "other weights after kills"
+    assert _described(got) == _described(want), "another description after kills"
+    assert got.keys() == want.keys(), f"files were left: {got.keys() ^ want.keys()}"
+    return Counter(kills=kills, trainings=1)
+
+
+def _described(files: dict[str, bytes]) -> dict[str, object]:
+    fields = json.loads(files[DESCRIPTION])
+    history = [{name: x for name, x in one.items() if name != "seconds"} for one in fields["training"].pop("history")]
+    parts = ("labels", "scheme", "vocabulary", "sizes", "training")
+    return {"history": history, **{part: fields[part] for part in parts}}
 
 
 def sweeps(seed: int, folder: Path) -> Counter[str]:

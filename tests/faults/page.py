@@ -13,6 +13,7 @@ WHAT = {
     "two_runners": "two sweeps on one store, killed at random",
     "local_workers": "sweeps with worker processes; workers and sweeps killed",
     "ray": "sweeps on Ray; workers and sweeps killed",
+    "tag_training": "`equipoise tag train --resume`, killed at random",
     "chains": "chains against enumeration, three backends of the CPU",
     "interpreter": "chains by the GPU's kernels, in Triton's interpreter",
     "gaussians": "Gaussian CRFs against a dense float64 solution",
@@ -25,6 +26,7 @@ WHAT = {
     "bilstm_folders": "folders of taggers with a BiLSTM",
     "encoder_folders": "folders of taggers with an encoder",
     "overwrites": "`equipoise tag train --overwrite`, killed at random",
+    "texts": "texts for `equipoise tag`",
     "downloads": "downloads from a faulty server",
 }
 

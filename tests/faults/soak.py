@@ -35,6 +35,7 @@ PARTS = {
     "two_runners": "kills",
     "local_workers": "kills",
     "ray": "kills",
+    "tag_training": "kills",
     "chains": "chains",
     "interpreter": "chains",
     "gaussians": "gaussians",
@@ -47,10 +48,11 @@ PARTS = {
     "bilstm_folders": "taggers",
     "encoder_folders": "taggers",
     "overwrites": "overwrites",
+    "texts": "texts",
     "downloads": "downloads",
 }
 """The module of each part. A part is a function of a seed and an empty folder, and returns counts."""
-LANES = [["training", "sweeps", "two_runners"], ["local_workers", "ray"], ["overwrites"]]
+LANES = [["training", "tag_training", "sweeps", "two_runners"], ["local_workers", "ray"], ["overwrites"]]
 LANES += [[part for part, module in PARTS.items() if module not in ("kills", "overwrites")]]
 """Parts that take turns in one process."""
 WEIGHTS = {"training": 2, "ray": 2, "chains": 12, "interpreter": 2, "gaussians": 2, "layers": 2}

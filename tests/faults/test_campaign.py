@@ -1,15 +1,19 @@
 """A short version of the campaign (`make soak`, `make sanitize`), and checks that it notices faults."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from faults import chains, gpu, page, sanitize, soak
+from faults import chains, gpu, page, sanitize, soak, texts
 
 from equipoise import chain
+from equipoise.lab import escaping
+from equipoise.lab.data import text
+from equipoise.lab.tagger.words import Text
 
 QUICK = {
     "chains": 8,
@@ -22,6 +26,7 @@ QUICK = {
     "pictures": 1,
     "bilstm_folders": 2,
     "encoder_folders": 2,
+    "texts": 2,
     "downloads": 1,
 }
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, and needs file locks")
@@ -39,7 +44,7 @@ def test_rounds(part: str) -> None:
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["training", "sweeps", "overwrites"])
+@pytest.mark.parametrize("part", ["training", "tag_training", "sweeps", "overwrites"])
 def test_kills(part: str) -> None:
     if part == "overwrites":
         pytest.importorskip("transformers")
@@ -99,6 +104,22 @@ def test_a_wrong_answer_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) 
         except AssertionError:
             noticed += 1
     assert noticed >= 4
+
+
+@pytest.mark.parametrize("fault", ["control characters", "characters", "marks"])
+def test_a_wrong_text_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Control characters are printed, places are off by one, or byte order marks stay in words."""
+    if fault == "control characters":
+        monkeypatch.setattr(escaping, "HIDDEN", re.compile("(?!)"))
+    elif fault == "marks":
+        monkeypatch.setattr(text, "MARK", "(")
+    else:
+        places = Text.places
+        monkeypatch.setattr(Text, "places", lambda own: [(a + 1, b + 1) for a, b in places(own)])
+    with pytest.raises(AssertionError):  # noqa: PT012
+        for seed in range(4):
+            (tmp_path / f"{seed}").mkdir()
+            texts.texts(seed, tmp_path / f"{seed}")
 
 
 def test_a_failure_is_counted_with_its_seed_and_counts_add_up(tmp_path: Path) -> None:
