@@ -1,8 +1,9 @@
 """Random chains in every backend of the CPU, against the enumeration of all labellings.
 
-A round has one batch of chains: any kind of pairwise, dtype, lengths, scale and pattern of -inf; tensors or views. Some
-of the sequences have a score of NaN, with any bits, or +inf, within the length or beyond it. Every answer of every
-backend is compared. Threads ask the same questions at the same time, and must get the same bits.
+A round has one batch of chains: any kind of pairwise, dtype, lengths, scale and pattern of -inf; tensors or views;
+labels of any integer type. Some of the sequences have a score of NaN, with any bits, or +inf, within the length or
+beyond it. Every answer of every backend is compared. Threads ask the same questions at the same time, and must get the
+same bits.
 """
 
 import importlib
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from equipoise import chain, objectives
 from equipoise.chain import backends, exponential
+from equipoise.chain.checks import INTEGERS as LABEL_TYPES
 from equipoise.chain.cpu.library import library
 
 BATCH = 1024
@@ -48,6 +50,7 @@ class Problem:
     labels: Tensor
     invalid: Tensor
     text: str
+    integers: torch.dtype = torch.int64  # of lengths and labels, as they are given
 
 
 def draw(seed: int, batch: int = BATCH, dtypes: tuple[torch.dtype, ...] = tuple(INTEGERS)) -> Problem:
@@ -86,8 +89,9 @@ def draw(seed: int, batch: int = BATCH, dtypes: tuple[torch.dtype, ...] = tuple(
 
     views = [str(choice(tuple(VIEWS))) if dtype in (torch.float32, torch.float64) else "plain" for _ in scores]
     seen = [VIEWS[view](x) for view, x in zip(views, scores, strict=True)]
+    integers = choice(LABEL_TYPES)
     text = f"seed {seed}: {dtype}, {kind}, B {batch}, L {n}, M {m}, scale {scale}, forbidden {forbidden}, {views}"
-    return Problem(seen[0], seen[1], lengths, labels, invalid, text)
+    return Problem(seen[0], seen[1], lengths, labels, invalid, f"{text}, labels {integers}", integers)
 
 
 def truth(p: Problem) -> Answers:
@@ -125,7 +129,7 @@ def truth(p: Problem) -> Answers:
 
 def answers(p: Problem) -> Answers:
     """Every answer of the library."""
-    u, w, n, y = p.unary.detach().requires_grad_(), p.pairwise, p.lengths, p.labels
+    u, w, n, y = p.unary.detach().requires_grad_(), p.pairwise, p.lengths.to(p.integers), p.labels.to(p.integers)
     log_z = chain.log_partition(u, w, n)
     (gradient,) = torch.autograd.grad(log_z.sum(), u)
     path, best = chain.decode(p.unary, w, n)
@@ -184,7 +188,8 @@ def compare(p: Problem, got: Answers, want: Answers, backend: str, units: int = 
         bad = x[p.invalid]
         none = (bad == -100).all() if name in ("path", "sample") else _inside(p, bad, name).isnan().all()
         assert name == "gradient" or bool(none), f"{name} of {backend} has a number for a NaN in {p.text}"
-    assert bool(got["gradient"][p.invalid].isnan().flatten(1).any(-1).all()), f"gradient of {backend} in {p.text}"
+    wrong = ~(p.unary < torch.inf) & ~_beyond(p)[..., None]  # the invalid scores
+    assert bool(got["gradient"][wrong].isnan().all()), f"gradient of {backend} at an invalid score in {p.text}"
     for name in ("path", "sample"):
         labels = got[name][ok & possible]
         assert bool(((labels == -100) == _beyond(p)[ok & possible]).all()), f"{name} of {backend} in {p.text}"

@@ -1,8 +1,9 @@
 """Random layers on the CPU: the C code before and after the chain against the torch code in float64.
 
 A round has one layer with any scaling, constraints, boundaries, objective and reduction, and one batch with any mask:
-padding, holes, empty sequences. Three training steps in float64 must give the same losses, gradients and state, and so
-must one in float32, up to its rounding; then the predictions.
+padding, holes, empty sequences; and labels of any integer type. Three training steps in float64 must give the same
+losses, gradients and state, and so must one in float32, up to its rounding; then the predictions. The same batch is
+also given to the drop-in layer.
 """
 
 from collections import Counter
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 from equipoise import ChainCRF, scaling
+from equipoise.chain.checks import INTEGERS
+from equipoise.compat import torchcrf
 from equipoise.constraints import Constraints
 from equipoise.crf import prepare
 from equipoise.crf.cpu import prepare as cpu
@@ -73,7 +76,8 @@ def draw(seed: int) -> Problem:
     with patch.object(prepare, "kernels_for", lambda x: None):  # labels that the constraints and the scores allow
         noisy = unary + 3 * torch.randn(unary.shape, generator=generator)
         labels = problem.layer(torch.float64).decode(noisy, mask, rule="map")
-    problem.labels = labels.to(choice(torch.int64, torch.int32))
+    holds_all = bool(((labels >= 0) | (False if mask is None else mask == 0)).all())  # unsigned types have no -100
+    problem.labels = labels.to(choice(*(x for x in INTEGERS if holds_all or x.is_signed)))
     return problem
 
 
@@ -122,9 +126,34 @@ def compare(found: dict[str, Tensor], want: dict[str, Tensor], dtype: torch.dtyp
     return len(compared)
 
 
+def drop_in(p: Problem, dtype: torch.dtype, kernels: Kernels | None) -> dict[str, Tensor]:
+    """One step of the drop-in layer, and its tags, where every score is finite."""
+    m, fixed, batch_first = p.unary.shape[-1], torch.Generator().manual_seed(p.seed), bool(p.seed % 2)
+    crf = torchcrf.CRF(m, batch_first, balanced=p.method is scaling.Learned).to(dtype)
+    for parameter in crf.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=fixed, dtype=torch.float64).to(dtype)
+    mask = torch.ones(p.labels.shape, dtype=torch.bool) if p.mask is None else p.mask != 0
+    mask[..., 0] = True
+    tags = p.labels.long().masked_fill(~mask | (p.labels.long() >= m), 0).clamp(min=0).to(p.labels.dtype)
+    unary = p.unary.masked_fill(p.unary.isinf(), -30.0).to(dtype).requires_grad_()
+    emissions, tags, mask = (x if batch_first else x.transpose(0, 1) for x in (unary, tags, mask))
+    with patch.object(prepare, "kernels_for", lambda x: kernels):
+        log_p = crf(emissions, tags, mask, p.reduction)
+        (2.5 * log_p).sum().backward()
+        found = {"loss 0": log_p.detach(), "unary 0": unary.grad}
+        found |= {f"{name} 0": parameter.grad for name, parameter in crf.named_parameters()}
+        if dtype == torch.float64:
+            found["tags"] = torch.tensor([tag for row in crf.eval().decode(emissions.detach(), mask) for tag in row])
+    return found
+
+
 def layers(seed: int, folder: Path | None = None) -> Counter[str]:
     p = draw(seed)
     want, counts = truth(p), Counter({"problems": 1})
     for dtype in TOLERANCE:
         counts["answers"] += compare(answers(p, dtype, cpu), want, dtype, f"seed {seed}")
+    if p.unary.ndim == 3:
+        want = drop_in(p, torch.float64, None)
+        for dtype in TOLERANCE:
+            counts["answers"] += compare(drop_in(p, dtype, cpu), want, dtype, f"seed {seed}, drop-in")
     return counts
