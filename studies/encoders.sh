@@ -19,12 +19,22 @@ if [ -z "${EQUIPOISE_ENCODERS:-}" ]; then
         gunzip -c data/encoders/minilm.safetensors.gz > "$work/minilm.safetensors"
     fi
 fi
-mps=no # ours; a daemon that the caller has started is used, too
-if [ "$device" = cuda ] && [ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] && command -v nvidia-cuda-mps-control > /dev/null; then
-    mps=yes
+# Processes share the GPU well only with MPS, which does not work on every machine; without it there are three.
+mps=no # our own daemon; one that the caller has started is used too
+if [ "$device" = cuda ] && [ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ]; then
     export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
     mkdir -p "$work/mps"
-    nvidia-cuda-mps-control -d
+    stop_mps() { echo quit | nvidia-cuda-mps-control > /dev/null 2>&1; }
+    if nvidia-cuda-mps-control -d > /dev/null 2>&1 &&
+        timeout 60 python3 -c 'import torch; torch.zeros(1, device="cuda") + 1'; then
+        mps=yes
+        echo "$processes processes with MPS"
+    else
+        stop_mps
+        unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+        processes=3
+        echo "3 processes without MPS"
+    fi
 fi
 store=$work/$plan.jsonl
 [ ! -f "$out/$plan.jsonl" ] || cp "$out/$plan.jsonl" "$store"
@@ -41,11 +51,13 @@ while sleep 5; do
     running=0
     for pid in "${pids[@]}"; do ! kill -0 "$pid" 2> /dev/null || running=$((running + 1)); done
     [ "$running" -gt 0 ] || break
+    nvidia-smi --query-gpu=memory.used,utilization.gpu --format=csv,noheader >> "$out/gpu.log" 2> /dev/null
     if awk "BEGIN { exit !($SECONDS > 60 * $minutes + 20) }"; then kill "${pids[@]}" 2> /dev/null; fi
 done
-[ "$mps" = no ] || echo quit | nvidia-cuda-mps-control
+[ "$mps" = no ] || stop_mps
 [ ! -f "$store" ] || cp "$store" "$out/$plan.jsonl"
 grep -h -A30 Traceback "$work"/*.log | head -60
+tail -n 2 "$out/gpu.log" 2> /dev/null
 tail -n 3 "$out/$plan.log"
 wc -l "$out"/*.jsonl
 rm -r "$work"
