@@ -14,25 +14,8 @@ workers=${WORKERS:-9}
 mkdir -p "$out" "$work"
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 
-# Processes share the GPU well only with MPS, which does not work on every machine. A daemon that runs already is used.
-start_mps() {
-    command -v nvidia-cuda-mps-control >/dev/null || return 1
-    export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps-log
-    mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
-    nvidia-cuda-mps-control -d >/dev/null 2>&1
-    timeout 60 python3 -c 'import torch; torch.zeros(1, device="cuda") + 1' && return
-    stop_mps
-    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-    return 1
-}
-stop_mps() { echo quit | nvidia-cuda-mps-control >/dev/null 2>&1; }
-
-mps=no
-case "${CUDA_MPS_PIPE_DIRECTORY:-} $*" in
-/*) mps=yes ;;
-*" cpu"*) ;;
-*) start_mps && mps=yes && trap stop_mps EXIT ;;
-esac
+. "$(dirname "$0")/mps.sh"
+use_mps "$work" "$*"
 # Without MPS processes take turns on the GPU, so few processes train many runs each.
 few=()
 case "$mps $*" in

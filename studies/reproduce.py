@@ -9,6 +9,7 @@ Several of these commands can work on one store.
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from equipoise.lab.recipe import Recipe
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--stack", type=int)
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after this many minutes")
     parser.add_argument("--tuning-minutes", type=float, default=60.0, help="end tuning after this many minutes")
+    parser.add_argument("--tiny", action="store_true", help="one epoch of a tenth of the examples, as a test")
     options = parser.parse_args()
     store, begin, last = Store(options.store), time.monotonic(), 0.0
 
@@ -58,21 +60,28 @@ def main() -> None:
     def wanted(name: str) -> list[Recipe]:
         if is_over(name):
             return []
-        choices = choosing.choices_from(store.records(), options.task)
+        tuning = name in catalogue.TUNING
+        choices = None if tuning else choosing.choices_from(store.records(), options.task)
         recipes = catalogue.recipes(name, options.task, store, choices=choices, seeds=range(options.seeds))
         recipes = [recipe for recipe in recipes if options.schemes is None or recipe.scheme in options.schemes]
-        return [recipe for recipe in recipes if options.nets is None or recipe.net in options.nets]
+        recipes = [recipe for recipe in recipes if options.nets is None or recipe.net in options.nets]
+        return [replace(recipe, max_epochs=1, share=0.1, subset=10) if options.tiny else recipe for recipe in recipes]
 
     for name in catalogue.in_order(options.names, wanted, store):
-        start, before = time.monotonic(), len(store.records())
+        start, added = time.monotonic(), []
         try:
             runner.run(
-                wanted(name), store, device=options.device, precision=options.precision, stack_size=options.stack,
+                wanted(name),
+                store,
+                device=options.device,
+                precision=options.precision,
+                stack_size=options.stack,
                 watch=watch,
-            )  # fmt: skip
+                each=added.append,
+            )
         except TimeOverError:
             print(f"{name}: the time is over", flush=True)
-        print(f"{name}: {len(store.records()) - before} runs in {time.monotonic() - start:.0f} s", flush=True)
+        print(f"{name}: {len(added)} runs in {time.monotonic() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Extend the grids of stage training, tune the variants of horses and chunking, and run the tables that follow from the
+# choices, with several processes on one GPU.
+#
+#     studies/tuning.sh OUT [options of reproduce.py]
+#     TOTAL=200 TUNING=100 studies/tuning.sh OUT --device cpu --precision float32 --tiny
+#
+# Needs torch and numpy, and results/runs.jsonl. TOTAL and TUNING are seconds. OUT/tuning.jsonl has the new records.
+set -u
+out=${1:?the folder for the results is missing}
+shift
+options=("$@")
+work=${WORK:-/tmp/tuning}
+total=${TOTAL:-520} tuning=${TUNING:-280}
+mkdir -p "$out" "$work"
+export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+. "$(dirname "$0")/mps.sh"
+use_mps "$work" "$*"
+echo "MPS: $mps"
+for task in ocr chunking horses; do # reading is faster if a store has only what its processes need
+    [ -e "$work/$task.jsonl" ] && continue
+    grep -F "{\"task\": \"$task\"" results/runs.jsonl | grep -F '"optimizer": "adam"' >"$work/$task.jsonl"
+    wc -l <"$work/$task.jsonl" >"$work/$task.recorded"
+done
+
+# runs LABEL TASK NAME... [options]: a process until TOTAL, whose tuning ends at TUNING
+runs() {
+    local label=$1 task=$2
+    shift 2
+    python3 studies/reproduce.py "$@" --task "$task" --store "$work/$task.jsonl" \
+        --minutes "$(minutes "$total")" --tuning-minutes "$(minutes "$tuning")" "${options[@]}" >"$work/$label.log" 2>&1 &
+}
+collect() {
+    for task in ocr chunking horses; do
+        tail -n +$(($(cat "$work/$task.recorded") + 1)) "$work/$task.jsonl"
+    done >"$out/tuning.jsonl"
+    tail -n +1 "$work"/*.log >"$out/tuning.log"
+}
+minutes() {
+    local left=$(($1 > SECONDS ? $1 - SECONDS : 0))
+    printf '%d.%02d' $((left / 60)) $((left % 60 * 100 / 60))
+}
+
+both=(tuning-adam finals-adam)
+runs ocr-stage ocr "${both[@]}" main table1 --schemes stage --nets default
+runs ocr-nets ocr "${both[@]}" table1 --nets sigmoid layernorm
+runs chunking chunking "${both[@]}" main unary temperature --nets default
+runs chunking-bilstm chunking "${both[@]}" bilstm --nets bilstm
+runs horses-stage horses "${both[@]}" main --schemes stage --nets default
+pids=()
+for net in speech-1 window-1 window-2; do
+    runs "$net" chunking "${both[@]}" --nets "$net"
+    pids+=($!)
+done
+for net in w8-64+unmirrored default+norelu default+linear default+raw+ridge{100,1000,10000}; do
+    runs "$net" horses "${both[@]}" --nets "$net"
+    pids+=($!)
+done
+(
+    while sleep 30; do
+        collect
+        echo "$(date +%T) $(wc -l <"$out/tuning.jsonl") new records"
+        tail -qn 1 "$work"/*.log
+        nvidia-smi --query-gpu=memory.used,utilization.gpu --format=csv,noheader 2>/dev/null
+    done
+) &
+reporter=$!
+wait "${pids[@]}"
+runs chunking-variants chunking variants
+for part in 1 2 3; do runs "horses-variants-$part" horses variants --seeds "${SEEDS:-3}" --stack 90; done
+for job in $(jobs -p); do [ "$job" = "$reporter" ] || wait "$job"; done
+kill "$reporter"
+collect
+echo "$(wc -l <"$out/tuning.jsonl") new records in $out/tuning.jsonl"
