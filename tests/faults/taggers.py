@@ -34,6 +34,7 @@ SIZES = Sizes(word=6, character=4, filters=4, shape=2, hidden=4, dropout=0.0)
 PER_ROUND = 20
 ODD = [None, True, -1, 0, 1, 1.5, 2**31, 2**63, 10**400, float("nan"), "", "X", "\x1b[2J", "/etc/passwd", "../x"]
 ODD += ["\ud800", [], {}, [[[]]], ["O"], {"0": "O"}, "O", "B-LOC", "torch.float16", "bert", "roberta", 7, 64, 100_000]
+ABOUT: dict[str, Any] = {"settings": {}, "sentences": [12, 3], "finished": True, "history": []}
 Tags = list[tuple[tuple[str, ...], list[float]]]
 
 
@@ -60,8 +61,20 @@ def original(kind: str) -> tuple[dict[str, bytes], Tags]:
     """The files of a folder, and the tags of its model."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        save(made(kind), folder, {"settings": {}, "sentences": [12, 3], "finished": True, "history": []})
+        save(made(kind), folder, ABOUT)
         return {path.name: path.read_bytes() for path in folder.iterdir()}, tagged(folder)
+
+
+def put(kind: str, folder: Path) -> Path:
+    """A folder with a tagger."""
+    folder.mkdir(exist_ok=True)
+    for name, data in original(kind)[0].items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 def sign(folder: Path) -> None:
@@ -90,12 +103,9 @@ def encoder_folders(seed: int, folder: Path) -> Counter[str]:
 
 def _folders(kind: str, seed: int, folder: Path) -> Counter[str]:
     chance, counts = random.Random(seed), Counter[str]()
-    files, wanted = original(kind)
+    wanted = original(kind)[1]
     for number in range(PER_ROUND):
-        here = folder / f"{number}"
-        here.mkdir()
-        for name, data in files.items():
-            (here / name).write_bytes(data)
+        here = put(kind, folder / f"{number}")
         change = chance.choice((_bytes, _bytes, _fields, _fields, _fields, _entries))
         change(here, chance)
         signed = chance.random() < 0.5

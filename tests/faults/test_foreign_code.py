@@ -62,6 +62,19 @@ def weights_in_another_file(folder: Path, marker: Path) -> None:
     change(folder / "config.json", transformers_weights="adapter_model.bin")
 
 
+def pickled_shards(folder: Path, marker: Path) -> None:
+    pickled_weights(folder, marker)
+    index = {"metadata": {}, "weight_map": {"embeddings.LayerNorm.bias": "pytorch_model.bin"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def shards_elsewhere(folder: Path, marker: Path) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
+    index = {"metadata": {}, "weight_map": {"embeddings.LayerNorm.bias": "../elsewhere.safetensors"}}
+    (folder / "other.safetensors.index.json").write_text(json.dumps(index))
+    change(folder / "config.json", transformers_weights="other.safetensors.index.json")
+
+
 def adapter(folder: Path, marker: Path) -> None:
     fields = {"base_model_name_or_path": str(marker), "peft_type": "LORA", "auto_mapping": None}
     (folder / "adapter_config.json").write_text(json.dumps(fields))
@@ -76,6 +89,8 @@ WAYS = (
     code_of_the_configuration,
     pickled_weights,
     weights_in_another_file,
+    pickled_shards,
+    shards_elsewhere,
     adapter,
     attention_of_a_repository,
 )

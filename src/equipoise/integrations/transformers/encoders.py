@@ -4,9 +4,8 @@ import inspect
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils.hub import cached_file
 
-from .loading import from_hub, load_tokenizer
+from .loading import from_hub, load_tokenizer, path_of
 
 
 def hidden_states_only(model: PreTrainedModel) -> PreTrainedModel:
@@ -30,8 +29,7 @@ def tokenizer_beside(encoder: str, **kwargs: Any) -> PreTrainedTokenizerBase | N
     """The tokenizer beside an encoder, None if there is none. `kwargs` are those of the encoder."""
     hub = from_hub(kwargs)
     files = ("tokenizer_config.json", "tokenizer.json")
-    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    if all(cached_file(encoder, name, **missing, **hub) is None for name in files):
+    if all(path_of(encoder, name, hub) is None for name in files):
         return None  # AutoTokenizer would make one without a vocabulary
     return load_tokenizer(encoder, trust_remote_code=kwargs.get("trust_remote_code", False), **hub)
 

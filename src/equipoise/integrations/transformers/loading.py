@@ -45,22 +45,36 @@ def from_hub(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def check(name: str, kwargs: Mapping[str, Any]) -> str | None:
     """Raise if the files of a model lead to other weights or to code. Returns the model_type of config.json."""
     hub = from_hub(kwargs)
-    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    if cached_file(name, "adapter_config.json", **missing, **hub) is not None:
+    if path_of(name, "adapter_config.json", hub) is not None:
         raise ValueError(f"{name} has adapter_config.json, which can name another model: merge the adapter first")
-    path = cached_file(name, "config.json", **missing, **hub)
-    if path is None:
-        return None
-    where = f"{name}: config.json"
+    fields = _object(name, "config.json", hub)
+    own = str(fields.get("transformers_weights") or "model.safetensors")
+    indices = {"model.safetensors.index.json", own.removesuffix(".index.json") + ".index.json"}
+    shards = [_object(name, Path(file).name, hub).get("weight_map") or {} for file in sorted(indices)]
+    listed = [file for one in shards for file in (one.values() if isinstance(one, dict) else [one])]
+    for file in [own.removesuffix(".index.json"), *listed]:
+        if not isinstance(file, str) or not file.endswith(".safetensors") or Path(file).name != file:
+            raise ValueError(f"{name} names weights that are not safetensors in its folder: {file!r}")
+    check_fields(fields, f"{name}: config.json", "attn_implementation" in kwargs)
+    return None if fields == {} else str(fields.get("model_type"))
+
+
+def path_of(name: str, file: str, hub: Mapping[str, Any]) -> str | None:
+    """Where a file of a model is, None if it has none."""
+    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(name, file, **missing, **hub)
+
+
+def _object(name: str, file: str, hub: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a JSON file of a model, none if it has no such file."""
+    path = path_of(name, file, hub)
     try:
-        fields = json.loads(Path(path).read_bytes())
-        weights = fields.get("transformers_weights") or "model.safetensors"
-        check_fields(fields, where, "attn_implementation" in kwargs)
-    except (AttributeError, RecursionError, ValueError) as error:
-        raise ValueError(str(error) if where in str(error) else f"{where} is not a JSON object: {error}") from None
-    if not str(weights).endswith(("safetensors", "safetensors.index.json")):
-        raise ValueError(f"{where} names weights that are no safetensors: {weights!r}")
-    return str(fields.get("model_type"))
+        fields = {} if path is None else json.loads(Path(path).read_bytes())
+        if not isinstance(fields, dict):
+            raise ValueError("it is a list or a single value")
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{name}: {file} is not an object with fields: {error}") from None
+    return fields
 
 
 def check_fields(fields: Mapping[str, Any], where: str, attention_given: bool = False) -> None:
