@@ -43,6 +43,16 @@ def test_two_trainings_into_one_folder(
     assert names(tmp_path / "m") == {"model.safetensors", "tagger.json"}
 
 
+def test_what_killed_trainings_have_left_is_removed(command: Call, tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    (out / ".tagger.part").mkdir(parents=True)
+    for name in (".tagger.part/model.safetensors", "training.safetensors.7.part", ".tagger.json.ab_1.part", "my.part"):
+        (out / name).write_text("half")
+    call = ("tag", "train", "--train", write(tmp_path / "train.conll", 12), "--out", out, "--epochs", 1)
+    assert command(*call) == 0
+    assert names(out) == {"model.safetensors", "tagger.json", "my.part"}
+
+
 def test_a_training_that_fails_leaves_no_folder(command: Call, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), folders.locked(tmp_path / "a" / "b"):
         raise RuntimeError

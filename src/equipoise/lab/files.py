@@ -68,12 +68,14 @@ def _write_into(path: Path, text: str) -> None:
         raise WritingError(f"{path} could not be written: {error.strerror}; it may have a part of it") from error
 
 
-def remove_leftovers(folder: Path, name: str) -> None:
+def remove_leftovers(folder: Path, name: str, seconds: float = LEFTOVER_SECONDS) -> None:
     """Remove the temporary files and folders in `folder` whose name matches this pattern, if they are an hour old.
+
+    A caller that holds a lock knows that nobody writes them, and takes 0 seconds.
 
     Links are not followed and not removed. What cannot be removed is left.
     """
-    old = time.time() - LEFTOVER_SECONDS
+    old = time.time() - seconds
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
             if not re.fullmatch(name, entry.name) or entry.is_symlink():

@@ -10,10 +10,11 @@ from equipoise.lab.data.errors import DataError
 from equipoise.lab.tagger import Tagger, load
 from equipoise.lab.tagger.evaluation import evaluate
 from equipoise.lab.tagger.features import Vocabulary
+from equipoise.lab.tagger.folder import STATE
 from equipoise.lab.tagger.model import DESCRIPTION, WEIGHTS
 from equipoise.lab.tagger.net import BiLSTM, Sizes
 from equipoise.lab.tagger.tagset import infer
-from equipoise.lab.tagger.training import STATE, Settings, fit
+from equipoise.lab.tagger.training import Settings, fit
 
 TRAIN, VALID = sentences(40), sentences(20, seed=1)
 SETTINGS = Settings(epochs=4, learning_rate=0.02, batch=8)

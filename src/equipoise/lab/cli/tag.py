@@ -16,12 +16,12 @@ from ..tagger import columns
 from ..tagger.columns import Sentence
 from ..tagger.evaluation import Evaluation, confusion_lines, evaluate, table
 from ..tagger.features import Vocabulary
-from ..tagger.folder import WEIGHTS, has_model, locked
+from ..tagger.folder import STATE, WEIGHTS, has_model, locked
 from ..tagger.html import page
 from ..tagger.model import Tagger, load
 from ..tagger.net import BiLSTM
 from ..tagger.tagset import TagSet, broken, infer
-from ..tagger.training import STATE, Settings, default_epochs, fit
+from ..tagger.training import Settings, default_epochs, fit
 from . import tag_output
 from .choices import Device, check_device
 from .output import printing

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..data.errors import DataError
-from ..files import WritingError, write_whole
+from ..files import WritingError, remove_leftovers, write_whole
 from . import description
 
 try:
@@ -28,6 +29,8 @@ except ImportError:  # not on Windows: there, only one training may write to a f
     fcntl = None  # type: ignore[assignment]
 
 WEIGHTS, DESCRIPTION = "model.safetensors", description.NAME
+STATE = "training.safetensors"
+"""The state of an unfinished training, see `training`. It is no part of the model."""
 PART, NEXT = ".tagger.part", ".tagger.next"
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
@@ -135,6 +138,9 @@ def _lock(number: int, folder: Path) -> None:
         return  # a file system without locks
     if not folder.exists() or not os.path.samestat(os.fstat(number), folder.stat()):
         raise DataError(busy)  # another training that failed has removed the folder, and may have begun again
+    temporary = rf"{re.escape(STATE)}\.[0-9]+\.part|\.{re.escape(DESCRIPTION)}\.[a-z0-9_]+\.part"
+    remove_leftovers(folder, temporary, seconds=0)  # of processes that were killed
+    shutil.rmtree(folder / PART, ignore_errors=True)
 
 
 def _settle(folder: Path) -> None:

@@ -26,10 +26,9 @@ from ..files import WritingError
 from .batches import cut
 from .columns import Sentence
 from .evaluation import evaluate
-from .folder import DESCRIPTION, change, describe, has_model
+from .folder import DESCRIPTION, STATE, change, describe, has_model
 from .model import NoScoresError, Tagger, save
 
-STATE = "training.safetensors"
 POOL = 20
 """Sentences of this many batches are sorted by length before they are cut into batches."""
 WORDS = 512
