@@ -26,10 +26,10 @@ def multiply(factor: Tensor, x: Tensor) -> Tensor:
     factor = leading(factor, x.ndim)
     if not factor.requires_grad:
         return factor * x
-    # -inf forbids a label and stays; padding may be NaN. Neither may reach the gradient of the factor, as 0 * NaN. The
-    # gradient of a score of NaN is that of a product, NaN if the score counts.
+    # -inf forbids a label, and padding may be NaN: both stay, and 0 * -inf must not reach the gradient of the factor. A
+    # score of NaN that counts has a gradient of NaN, one of -inf has none.
     infinite = ~x.isfinite()
-    constant = torch.where(x == -torch.inf, x.detach(), factor.detach() * x)
+    constant = torch.where(x == -torch.inf, x.detach(), x)
     return torch.where(infinite, constant, factor * x.masked_fill(infinite, 0))
 
 
