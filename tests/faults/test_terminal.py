@@ -179,7 +179,7 @@ def test_a_page_that_does_not_fit_is_named_with_what_is_there(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fsync", full)
     page = tmp_path / "page.html"
-    with pytest.raises(WritingError, match=r"page\.html could not be written: .*; there is no such file$"):
+    with pytest.raises(WritingError, match=r"page\.html could not be written: .*; nothing was written$"):
         write_whole(page, "a")
     page.write_text("before")
     with pytest.raises(

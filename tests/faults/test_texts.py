@@ -83,6 +83,12 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
     writer.join()
 
 
+def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(DataError, match="standard input cannot be read: it is closed"):
+        list(lines(Path("-")))
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

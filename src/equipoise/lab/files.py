@@ -48,7 +48,7 @@ def write_whole(path: Path | str, text: str) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        left = "the file that was there is unchanged" if target.is_file() else "there is no such file"
+        left = "the file that was there is unchanged" if target.is_file() else "nothing was written"
         raise WritingError(f"{path} could not be written: {error.strerror}; {left}") from error
 
 

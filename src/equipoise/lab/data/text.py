@@ -54,6 +54,8 @@ def _opened(path: Path, stack: ExitStack) -> BinaryIO:
     """The bytes of the text. The file is opened once, so it may be a pipe."""
     raw: io.BufferedReader
     if str(path) == "-":
+        if sys.stdin is None:
+            raise DataError("standard input cannot be read: it is closed")
         raw = io.BufferedReader(cast("io.BufferedReader", sys.stdin.buffer))
         stack.callback(raw.detach)  # standard input stays open
     else:
