@@ -68,12 +68,15 @@ def test_a_group_sees_the_same_batches_and_the_most_important_come_first() -> No
     groups = list(development.groups())
     for group in groups:
         assert len({(recipe.task, recipe.seed, recipe.share, recipe.batch_size) for recipe in group}) == 1
-        assert len(group) <= 48
+        assert len(group) <= (6 if group[0].task == "tagging-bc5cdr" else 48)
     every = [recipe for group in groups for recipe in group]
     assert Counter(every) == Counter(recipe for table in development.every() for recipe in table.recipes)
     usual = {recipe for task in development.TASKS for recipe in development.table(task, "usual").recipes}
-    assert set(every[: len(usual)]) == usual
-    assert [recipe.seed for recipe in every[:33:11]] == [8, 9, 10]
+    little = {recipe for recipe in usual if recipe.share < 1}
+    heads = 3 * 3 * 2 * 4  # methods, starts of the last layer, corpora with short sentences, seeds
+    assert little < set(every[: len(little) + heads])
+    assert all(recipe in usual for recipe in every[len(little) + heads :][:96])
+    assert {group[0].task for group in groups[:4]} == set(development.TASKS)
 
 
 def test_tested_runs_that_are_recorded_are_used_again() -> None:

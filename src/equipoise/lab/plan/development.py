@@ -8,7 +8,7 @@ subsets and initial weights that are reported.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 
 from ..recipe import Recipe
 from .methods import LEADING, METHODS, OTHERS, VARIANTS, recipe
@@ -80,22 +80,44 @@ def table(task: str, part: str, seeds: Iterable[int] = SEEDS) -> Table:
     return Table(part, f"Development: {part}", methods, cells)
 
 
-def groups(parts: Iterable[str] = PARTS, tasks: Iterable[str] = TASKS) -> Iterator[list[Recipe]]:
-    """Recipes that are trained in one stack, in order: they see the same batches. The seeds of a row are neighbours."""
-    tasks = tuple(tasks)
-    for part in parts:
-        rows = [recipe for task in tasks for recipe in table(task, part).recipes]
-        yield from in_stacks(rows)
+def groups(tasks: Iterable[str] = TASKS) -> Iterator[list[Recipe]]:
+    """Recipes that are trained in one stack, the most important first: they see the same batches."""
+    planned: set[Recipe] = set()
+    for rows in _in_order(tuple(tasks)):
+        new = [recipe for recipe in rows if recipe not in planned]
+        planned.update(new)
+        yield from in_stacks(new)
+
+
+def _in_order(tasks: tuple[str, ...]) -> Iterator[list[Recipe]]:
+    """Little data first, with the starts of the last layer that a stack has room for; then all data; then the rest."""
+
+    def of(methods: Iterable[str], conditions: Iterable[Condition], tasks: Iterable[str] = tasks) -> list[Recipe]:
+        each = product(tasks, SEEDS, conditions, methods)
+        return [replace(where.recipe(task, name), seed=seed, tested=False) for task, seed, where, name in each]
+
+    short = [task for task in tasks if task not in MOST]
+    little, everything = [where for where in USUAL if where.share < 1], [where for where in USUAL if where.share == 1]
+    yield of(CANDIDATES, little) + of(("x1000", "learned", "learned, counts"), HEADS_LITTLE, short)
+    yield of((*LEADING, "once, counts, start 0.3"), everything)
+    for part in PARTS:
+        yield [recipe for task in tasks for recipe in table(task, part).recipes]
+
+
+MOST = {"tagging-bc5cdr": 6}
+"""Maximum number of replicas in a stack: long sentences need memory."""
 
 
 def in_stacks(recipes: Iterable[Recipe]) -> Iterator[list[Recipe]]:
-    """The recipes, grouped by corpus, share and seed; of all shares the smallest first."""
+    """The recipes, grouped by corpus, share and seed; the smallest share first, and the corpora in turn."""
 
-    def common(recipe: Recipe) -> tuple[float, str, int]:
-        return recipe.share, recipe.task, recipe.seed
+    def common(recipe: Recipe) -> tuple[float, int, str]:
+        return recipe.share, recipe.seed, recipe.task
 
-    for _, same in groupby(sorted(recipes, key=common), key=common):
-        yield list(same)
+    for (_, _, task), same in groupby(sorted(recipes, key=common), key=common):
+        members = list(same)
+        most = MOST.get(task, len(members))
+        yield from (members[i : i + most] for i in range(0, len(members), most))
 
 
 def every() -> list[Table]:

@@ -62,8 +62,9 @@ class Task(Protocol):
     replicas_at_once: int
     """How many replicas of the net fit on a GPU, by memory."""
 
-    # Optional: `at_once`, the examples to evaluate at once; `graphs_per_room`, whether a GPU records one step per room;
-    # `head`, how the names of the parameters of the net's last layer begin.
+    # Optional: `at_once`, the examples to evaluate at once; `fitting`, examples (E, B) cut into batches that fit in
+    # memory; `graphs_per_room`, whether a GPU records one step per room; `head`, how the names of the parameters of the
+    # net's last layer begin.
 
     # For the command, the tables and the report; the engine does not use them.
     title: str

@@ -240,8 +240,10 @@ class Stack:
         """The examples of each replica in batches, padded with -1."""
         table = torch.nn.utils.rnn.pad_sequence(examples, batch_first=True, padding_value=-1)
         size = min(max(at_once(self.task, EXAMPLES_AT_ONCE) // len(examples), 32), 512)
+        fitting = getattr(self.task, "fitting", lambda part: [part])
         for part in table.split(size, 1):
-            yield self.task.batch(part.to(self.device), self.task.room(part))
+            for some in fitting(part):
+                yield self.task.batch(some.to(self.device), self.task.room(some))
 
 
 def _per_replica(x: Tensor | None, count: int) -> Tensor | int:

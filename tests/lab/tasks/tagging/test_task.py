@@ -145,6 +145,19 @@ def test_the_metric_is_that_of_seqeval(net: str) -> None:
     assert model.evaluate(examples) == pytest.approx(f1_score(true, tags))
 
 
+@pytest.mark.usefixtures("_tiny")
+def test_long_sentences_are_evaluated_in_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = named("tagging-wnut17").settings.recipe("likelihood", "joint")
+    task = load("tagging-wnut17")
+    model = Model(recipe, task.init(torch.Generator().manual_seed(1)) | {"scaling.alpha": torch.ones(())}, task=task)
+    train = task.split(0, 0).train
+    assert [part.shape for part in task.fitting(train[None])] == [(1, len(train))]  # type: ignore[attr-defined]
+    whole = model.evaluate(train)
+    monkeypatch.setattr("equipoise.lab.tasks.tagging.task.TABLE", 2 * 64**2)
+    assert max(part.shape[1] for part in task.fitting(train[None])) == 2  # type: ignore[attr-defined]
+    assert model.evaluate(train) == whole
+
+
 @pytest.mark.slow
 def test_known_counts(real: dict[str, Tagging]) -> None:
     chunks, entities, medicine = (real[name] for name in NAMES)

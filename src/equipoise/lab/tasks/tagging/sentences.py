@@ -65,10 +65,15 @@ class Sentences:
 
     def room(self, examples: Tensor) -> int:
         """The room for each of these batches (..., B)."""
-        sizes = torch.where(examples >= 0, self.host[examples.clamp(min=0)], 0)
-        rows, longest = max(int(sizes.sum(-1).max()), 1), int(sizes.max())
-        tile = next(i for i in range(TILES) if longest <= SHORTEST << i)
-        return TILES * -(-rows // UNIT) + tile
+        sizes = self._sizes(examples)
+        return TILES * -(-max(int(sizes.sum(-1).max()), 1) // UNIT) + _tile(sizes)
+
+    def longest(self, examples: Tensor) -> int:
+        """The room for the longest of these sentences, in tokens."""
+        return SHORTEST << _tile(self._sizes(examples))
+
+    def _sizes(self, examples: Tensor) -> Tensor:
+        return torch.where(examples >= 0, self.host[examples.clamp(min=0)], 0)
 
     def batch(self, examples: Tensor, room: int) -> Batch:
         """Examples (E, B), -1 for a filler, which has no tokens; inputs are `Inputs`, labels (E, B, W)."""
@@ -88,6 +93,11 @@ class Sentences:
         firsts = (starts[..., None] + self.firsts[sentence]).clamp(max=count - 1)
         lengths = torch.where(real, self.lengths[sentence], 1)
         return Batch(examples, Inputs(tokens, firsts), self.labels[sentence], lengths)
+
+
+def _tile(sizes: Tensor) -> int:
+    longest = int(sizes.max())
+    return next(i for i in range(TILES) if longest <= SHORTEST << i)
 
 
 def at_words(scores: Tensor, firsts: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ from .settings import BC5CDR, CONLL2000, WNUT17
 VALIDATION = 0.1
 DEFAULT = "minilm"
 DROPOUT = "statistics.dropout"
+TABLE = 1 << 26
+"""The numbers in a table of attention, per head, that a batch of an evaluation may have."""
 
 
 class Tagging(CountsChunks):
@@ -131,6 +133,11 @@ class Tagging(CountsChunks):
 
     def room(self, examples: Tensor) -> int:
         return self.sentences.room(examples.cpu())
+
+    def fitting(self, examples: Tensor) -> Sequence[Tensor]:
+        """Examples (E, B) cut into batches whose tables of attention, (E, B, heads, L, L), fit in memory."""
+        longest = self.sentences.longest(examples.cpu())
+        return examples.split(max(1, TABLE // (len(examples) * longest**2)), 1)
 
     def batch(self, examples: Tensor, room: int) -> Batch:
         return self.sentences.batch(examples, room)
