@@ -166,6 +166,8 @@ CHANGES: list[tuple[str, str, Callable[[dict[str, Any]], object], str]] = [
     ("encoder", "config.json", lambda x: x["encoder_config"].update(num_hidden_layers=10**9), "num_hidden_layers is"),
     ("encoder", "config.json", lambda x: x["encoder_config"].update(vocab_size=10**9), "config.json wants 16,"),
     ("encoder", "config.json", lambda x: x["encoder_config"].update(num_hidden_layers=1), "have unknown backbone"),
+    ("encoder", "config.json", lambda x: x.update(classifier_dropout=float("nan")), "NaN is no number"),
+    ("encoder", "config.json", lambda x: x.update(classifier_dropout=2.0), "dropout probability has to be"),
     ("encoder", "config.json", lambda x: x.update(boundaries=False), "have unknown crf.end, crf.start"),
     ("encoder", "tokenizer_config.json", lambda x: x.update(model_max_length=-1), "model_max_length"),
     ("encoder", "tokenizer_config.json", lambda x: x.pop("pad_token"), "the tokenizer has no pad_token"),

@@ -172,12 +172,14 @@ def load(tags: TagSet, content: Content) -> Tagger:
             tokenizer = load_tokenizer(copy, local_files_only=True)
             net = Encoder(model, tokenizer)
     tokenizer.name_or_path = model.config.name_or_path = str(content.path)
+    with _named(content.path / "config.json"), torch.no_grad():
+        net.eval()([("a",)])  # some fields are used only here
     return Tagger(tags, net, model.crf)
 
 
 def _config(integration: Any, content: Content, weights: Mapping[str, Tensor]) -> Any:
     """The configuration of the model. One with more layers than weights would take long to build."""
-    fields = json.loads(content.files["config.json"])
+    fields = json.loads(content.files["config.json"], parse_constant=_no_number)
     integration.loading.check_fields(fields, "it")
     for name, value in {**fields, **fields["encoder_config"]}.items():
         if "layer" in name and isinstance(value, int) and value > len(weights):
@@ -203,17 +205,23 @@ def _scheme(tags: TagSet) -> str | None:
     return None if tags.scheme == "none" else tags.scheme
 
 
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of a configuration")
+
+
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Any error as one line that names the file: transformers raises errors of every type about fields of files."""
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of the library tokenizers
+            raise
         what = f"the field {error} is missing" if isinstance(error, KeyError) else _on_one_line(error)
         raise DataError(f"{path} cannot be used: {what}") from error
 
 
-def _on_one_line(error: Exception) -> str:
+def _on_one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
