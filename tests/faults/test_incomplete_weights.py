@@ -11,6 +11,7 @@ from torch import Tensor
 pytest.importorskip("transformers")
 
 import tiny_encoder
+from lab.tagger.small import write
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForTokenClassification, BertForMaskedLM
 
@@ -100,3 +101,36 @@ def test_weights_of_an_encoder(saved: Path, tmp_path: Path) -> None:
 def test_every_number_needs_a_label(labels: dict[int, str]) -> None:
     with pytest.raises(ValueError, match="id2label"):
         CRFConfig(encoder_config=tiny_encoder.config(), id2label=labels, scheme=None)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("config.json", lambda text: text.replace('"hidden_size": 16', '"hidden_size": "a"'), "hidden_size"),
+        ("config.json", lambda text: text.replace('"hidden_size": 16', '"hidden_size": 8'), ""),
+        ("config.json", lambda text: text.replace('"model_type": "bert"', '"model_type": []'), ""),
+        ("config.json", lambda text: text[:99], "config.json"),
+        ("config.json", lambda text: "[]", ""),
+        ("tokenizer.json", lambda text: text.replace('"vocab"', '"voc"'), ""),
+        ("tokenizer.json", lambda text: text[:99], ""),
+        ("tokenizer_config.json", lambda text: text.replace('"pad_token"', '"x_token"'), "the tokenizer has no pad"),
+        ("tokenizer_config.json", lambda text: "[]", ""),
+        ("model.safetensors", lambda text: "x", ""),
+    ],
+)
+def test_a_damaged_encoder_is_one_line(
+    file: str,
+    change: Callable[[str], str],
+    message: str,
+    command: Callable[..., int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = Path(tiny_encoder.save(tmp_path / "encoder")) / file
+    capsys.readouterr()
+    path.write_text(change(path.read_text(errors="replace")))
+    train = write(tmp_path / "train.conll", 4)
+    assert command("tag", "train", "--train", train, "--encoder", path.parent, "--out", tmp_path / "m") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"equipoise: --encoder {path.parent} cannot be loaded: it must be a folder with config.json")
+    assert message in line

@@ -86,10 +86,11 @@ def make(tags: TagSet, name: str) -> Tagger:
             tokenizer=tokenizer,
             local_files_only=offline,
         )
-    except (OSError, ValueError) as error:
+        net = Encoder(model, tokenizer)
+    except Exception as error:  # transformers raises errors of every type about fields of files
         reason = "the hub cannot be reached, and its cache on this machine does not have it"
-        raise _not_loaded(name, reason if offline else str(error).strip().split("\n")[0]) from None
-    return Tagger(tags, Encoder(model, tokenizer), model.crf)
+        raise _not_loaded(name, reason if offline else _on_one_line(error)) from error
+    return Tagger(tags, net, model.crf)
 
 
 def _check_tokenizer(net: Encoder) -> None:
