@@ -57,7 +57,7 @@ for net in w8-64+unmirrored default+norelu default+linear default+raw+ridge{100,
     pids+=($!)
 done
 (
-    while sleep 30; do
+    while sleep 30 >/dev/null 2>&1; do
         collect
         echo "$(date +%T) $(wc -l <"$out/tuning.jsonl") new records"
         tail -qn 1 "$work"/*.log
