@@ -9,6 +9,9 @@ from ..scaling import mean_abs
 from .counts import association, count_all
 from .potentials import ChainPotentials
 
+BY_DEFAULT = True
+"""Whether the tagger and the callbacks of integrations, which see the training labels, start from their counts."""
+
 
 class CountedPotentials(ChainPotentials):
     @torch.no_grad()

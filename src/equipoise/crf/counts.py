@@ -16,6 +16,7 @@ as many beginnings and ends) are added that are independent of their neighbour. 
 any data.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ def count(labels: Tensor, mask: Tensor | None = None, *, num_labels: int) -> Cou
     if mask is not None and mask.shape != labels.shape:
         raise ValueError(f"mask has shape {tuple(mask.shape)}, but labels {tuple(labels.shape)}")
     rows = labels.detach().cpu().long()
-    rows = rows.reshape(-1, rows.shape[-1])
+    rows = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])  # -1 does not work for L = 0
     kept = rows != IGNORE
     if mask is not None:
         kept &= (mask.detach().cpu() != 0).reshape(kept.shape)

@@ -1,4 +1,4 @@
-"""Lightning: log the balance ||U|| / ||W|| of each `ChainCRF` after validation, and warn once if it has no influence.
+"""Lightning: log the balance ||U|| / ||W|| of each `ChainCRF`, and start its transitions from label counts.
 
 Needs `pip install 'equipoise[lightning]'`.
 """
@@ -13,6 +13,7 @@ from torch import Tensor
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 from .influence import warning
+from .labels import of_example, start_layers
 
 
 class BalanceCallback(Callback):
@@ -99,3 +100,28 @@ def _release(layer: ChainCRF) -> None:
     """Undo `_observe`: the methods of the class are in force again."""
     for name in METHODS:
         vars(layer).pop(name, None)
+
+
+class StartFromLabels(Callback):
+    """Before the first step, sets the pairwise part of each `ChainCRF` by the training labels (`start_from_labels`).
+
+    It does nothing if training continues from a checkpoint of Lightning. Do not use it for a layer whose transitions
+    you have loaded. Every process reads the labels of the whole data set, so all agree.
+
+    Args:
+        labels: the labels of an example of the training data, (L,) with -100; by default its last element, or its entry
+            "labels".
+        smoothing: see `ChainCRF.start_from_labels`.
+
+    >>> from lightning.pytorch import Trainer
+    >>> start = StartFromLabels(labels=lambda example: example[1])
+    >>> trainer = Trainer(callbacks=[start], logger=False, enable_checkpointing=False, accelerator="cpu")
+    """
+
+    def __init__(self, labels: Callable[[Any], Tensor] = of_example, smoothing: float = 10.0) -> None:
+        self.labels, self.smoothing = labels, smoothing
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step == 0:
+            loader: Any = trainer.train_dataloader
+            start_layers(pl_module, loader.dataset, self.labels, self.smoothing)

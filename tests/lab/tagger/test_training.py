@@ -1,11 +1,14 @@
 """Training learns, keeps the best model, and continues with identical results."""
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from lab.tagger.small import sentences
 
+from equipoise.crf.counts import association, count_all
 from equipoise.lab.data.errors import DataError
 from equipoise.lab.tagger import Tagger, load
 from equipoise.lab.tagger.evaluation import evaluate
@@ -107,3 +110,27 @@ def test_errors_are_described_by_what_went_wrong() -> None:
         "PER where there is none",
     }
     assert (found.overall.right, found.overall.predicted, found.overall.true) == (0, 3, 2)
+
+
+def test_transitions_start_from_the_tags_of_the_training_sentences(tmp_path: Path) -> None:
+    """Of a new tagger only, before its first epoch."""
+    one = tagger()
+    numbers = [torch.tensor([one.number[tag] for tag in x.tags]) for x in TRAIN if x.tags]
+    wanted = association(count_all(numbers, len(one.tags.labels))).pairwise.float()
+    one.start_from_labels([x.tags for x in TRAIN] + [()])
+    found = one.crf.eval().potentials(torch.ones(1, 2, len(one.tags.labels))).pairwise.detach()
+    allowed = found.isfinite()
+    torch.testing.assert_close(found[allowed], wanted[allowed])
+    seen: list[float] = []
+    for start in (True, False):
+        new = tagger()
+        calls = iter([True])
+
+        def step(number: int, batches: int, loss: float, new: Tagger = new, calls: Iterator[bool] = calls) -> None:
+            if next(calls, False):
+                seen.append(float(new.crf.scaling.log_scales[1]))
+
+        settings = Settings(1, 1e-6, 8, start_from_labels=start)
+        fit(new, TRAIN, VALID, settings, tmp_path / str(start), step=step)
+    size = float(found[allowed].abs().mean().log())
+    assert seen == pytest.approx([size, math.log(0.1)], abs=0.011)  # after one step of at most 0.01

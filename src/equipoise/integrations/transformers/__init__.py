@@ -10,6 +10,7 @@ from .configuration import CRFConfig
 from .documents import predict_document
 from .metrics import compute_metrics, preprocess_logits_for_metrics
 from .model import CRFForTokenClassification, CRFOutput
+from .start import StartFromLabels
 from .words import DataCollatorForWords, tokenize_words
 
 AutoConfig.register(CRFConfig.model_type, CRFConfig)
@@ -21,6 +22,7 @@ __all__ = [
     "CRFForTokenClassification",
     "CRFOutput",
     "DataCollatorForWords",
+    "StartFromLabels",
     "compute_metrics",
     "predict_document",
     "preprocess_logits_for_metrics",

@@ -39,6 +39,8 @@ class CRFConfig(PreTrainedConfig):
         on_invalid: what to do with gold labels that the scheme forbids: "raise", "warn" or "repair".
         classifier_dropout: the dropout before the linear head.
         special_token_ids: tokens that are never part of the chain, such as [CLS], [SEP] and [PAD].
+        start_from_labels: whether the callback `StartFromLabels` sets the transitions when training begins; it is
+            False after that.
 
     >>> from transformers import BertConfig
     >>> config = CRFConfig(encoder_config=BertConfig(), id2label={0: "O", 1: "B-X", 2: "I-X"})
@@ -60,6 +62,7 @@ class CRFConfig(PreTrainedConfig):
     on_invalid: str = "raise"
     classifier_dropout: float = 0.1
     special_token_ids: list[int] | None = None
+    start_from_labels: bool = False
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)

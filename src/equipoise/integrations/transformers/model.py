@@ -15,6 +15,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 from ...chain.checks import int64
 from ...chain.problem import IGNORE
 from ...crf import ChainCRF
+from ...crf.counted import BY_DEFAULT
 from ...scaling import Scaling
 from .configuration import CRFConfig, describe
 from .encoders import dropout_of, hidden_states_only, special_token_ids, tokenizer_beside
@@ -82,6 +83,7 @@ class CRFForTokenClassification(PreTrainedModel):
         boundaries: bool = True,
         on_invalid: str = "raise",
         dropout: float | None = None,
+        start_from_labels: bool = BY_DEFAULT,
         tokenizer: PreTrainedTokenizerBase | None = None,
         **kwargs: Any,
     ) -> "CRFForTokenClassification":
@@ -97,6 +99,7 @@ class CRFForTokenClassification(PreTrainedModel):
             boundaries: also learn a score for each label in the first and in the last position.
             on_invalid: what to do with gold labels that the scheme forbids, see `ChainCRF`.
             dropout: before the head; None takes that of the encoder's configuration.
+            start_from_labels: whether the callback `StartFromLabels` sets the transitions when training begins.
             tokenizer: tells the special tokens; None loads the one beside the encoder, if there is one.
             kwargs: for `AutoModel.from_pretrained`. By default no code of the encoder is run, and only safetensors are
                 read: `trust_remote_code=False, use_safetensors=True`.
@@ -128,6 +131,7 @@ class CRFForTokenClassification(PreTrainedModel):
             on_invalid=on_invalid,
             classifier_dropout=dropout_of(own) if dropout is None else dropout,
             special_token_ids=special_token_ids(tokenizer, own),
+            start_from_labels=start_from_labels,
             attn_implementation=own._attn_implementation,  # type: ignore[call-arg]
         )
         model = cls(config, backbone)

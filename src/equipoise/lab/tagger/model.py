@@ -73,6 +73,10 @@ class Tagger(nn.Module):
         loss: Tensor = self.crf.loss(unary, labels.to(mask.device), mask)
         return loss
 
+    def start_from_labels(self, tags: Iterable[Sequence[str]]) -> None:
+        """Set the transitions of a new tagger by the tags of its training sentences."""
+        self.crf.start_from_labels(torch.tensor([self.number[tag] for tag in x], dtype=torch.long) for x in tags)
+
     @torch.no_grad()
     def tag(self, sentences: Iterable[Sequence[str]], *, probabilities: bool = True) -> Iterator[Tagged]:
         """Tag sentences in order. Without `probabilities` this is faster, and each is 1."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from ...crf.counted import BY_DEFAULT
 from ..data import tensors
 from ..data.errors import DataError
 from ..files import WritingError
@@ -46,6 +47,7 @@ class Settings:
     decay: float = 0.0
     clip: float = 5.0
     seed: int = 0
+    start_from_labels: bool = BY_DEFAULT
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch"):
@@ -96,6 +98,8 @@ def fit(
     shapes = {name: tuple(x.shape) for name, x in tagger.state_dict().items()}
     key = {**asdict(settings), "data": digest(train, valid), "model": digest(tagger.tags, shapes)}
     history = _resumed(tagger, optimizer, key, folder) if resume else []
+    if settings.start_from_labels and not history:
+        tagger.start_from_labels([x.tags for x in train])
     about: dict[str, Any] = {"settings": key, "sentences": [len(train), len(valid)], "finished": False}
     for number in range(len(history), settings.epochs):
         began = time.monotonic()
