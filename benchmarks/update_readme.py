@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from equipoise.lab.report.readme import fill
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 QUESTIONS = {
@@ -128,10 +130,7 @@ def tables() -> dict[Path, dict[str, str]]:
 def main() -> None:
     for page, blocks in tables().items():
         text = page.read_text()
-        for name, block in blocks.items():
-            begin, end = f"<!-- speed:{name} -->", f"<!-- /speed:{name} -->"
-            text = re.sub(f"{begin}.*?{end}", f"{begin}\n{block}\n{end}", text, flags=re.DOTALL)
-        page.write_text(text)
+        page.write_text(fill(text, "speed", blocks))
 
 
 if __name__ == "__main__":

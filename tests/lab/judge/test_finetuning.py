@@ -45,6 +45,10 @@ def test_every_claim_holds_for_good_results(name: str, task: str) -> None:
 
 
 OTHERWISE: dict[str, Rule] = {
+    "frozen-rival": but(joint_x1000=93.0),
+    "frozen-scaled": but(unary_scaled=90.0),
+    "frozen-softmax": but(unary=90.0),
+    "frozen-starts": lambda one: hoped(one) - 5.0 * (one.head_std > 0),
     "finetuning-rates": but(joint_x1000=90.0),
     "finetuning-gain": but(learned=87.0),
     "finetuning-softmax": but(unary=84.0),
@@ -63,7 +67,7 @@ def test_every_claim_fails_for_other_results(name: str) -> None:
 def test_without_records_nothing_is_tested() -> None:
     verdicts = judge_page([Evidence(Results([]), TASK)])[TASK]
     assert {one.status for one in verdicts} == {NOT_TESTED}
-    assert [len(one.checks) for one in verdicts] == [4, 1, 4, 4, 2, 2, 5]
+    assert [len(one.checks) for one in verdicts] == [9, 9, 9, 6, 4, 1, 4, 4, 2, 2, 5]
 
 
 def test_learned_is_compared_with_the_best_at_each_rate() -> None:

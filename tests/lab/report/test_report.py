@@ -76,7 +76,7 @@ def test_the_summary_leads_with_failures_and_the_main_table_and_is_short(made: l
 
 def test_the_summary_explains_only_schemes_with_records(made: list[Record], summary: str) -> None:
     shown = summary.split("## Training schemes")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (\w+) \|", shown, re.M)[1:]
+    rows = re.findall(r"`(\w+)`: ", shown)
     assert set(rows) == {one.recipe.scheme for one in made}
     assert "joint_x100" not in rows
 

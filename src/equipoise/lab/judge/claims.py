@@ -1,7 +1,7 @@
 """The claims of the paper, and ours, each with its checks."""
 
 from ..tasks import named
-from . import figure_checks, finetuning, one_word, table_checks
+from . import figure_checks, finetuning, frozen, one_word, table_checks
 from .table_checks import PAPER_SCHEMES, REMEDIES
 from .verdicts import Claim
 
@@ -187,6 +187,7 @@ def about(task: str) -> tuple[Claim, ...]:
     """The claims for tasks of this kind: those about the paper's experiments, or those about fine-tuning.
 
     >>> about("horses") == CLAIMS, about("tagging-wnut17")[0].name
-    (True, 'finetuning-rates')
+    (True, 'frozen-rival')
     """
-    return CLAIMS if named(task).settings.tuned else finetuning.CLAIMS
+    settings = named(task).settings
+    return CLAIMS if settings.tuned else (*frozen.CLAIMS, *(finetuning.CLAIMS if settings.experiments else ()))

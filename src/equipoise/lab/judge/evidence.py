@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..plan import figures, leads, tables
+from ..plan import figures, frozen, leads, tables
 from ..recipe import Recipe
 from ..run import catalogue
 from .statistics import Results
@@ -30,6 +30,12 @@ class Evidence:
     def figure(self, name: str) -> figures.Figure:
         """A figure of the task."""
         return self._cached(name, lambda: catalogue.every(self.task)[name](self.task, self.known, **self._which))
+
+    @property
+    def frozen(self) -> tables.Table:
+        """The table of the frozen methods of fine-tuning."""
+        found: tables.Table = self._cached("frozen", lambda: frozen.table(self.task, self.seeds))
+        return found
 
     @property
     def lead(self) -> tables.Table:

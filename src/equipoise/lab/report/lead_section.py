@@ -25,13 +25,17 @@ REPAIRS = ("stage", "online", "offline", "offline_reg")
 """The schemes that the paper finds better than joint training."""
 
 
-def lead_blocks(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[Block]:
-    """The table and its sentences; nothing without results."""
-    table = evidence.lead
-    grid = lead_grid(table, evidence.results)
+def lead_blocks(evidence: Evidence, verdicts: Sequence[Verdict], brief: bool = False) -> list[Block]:
+    """The table and its sentences; nothing without results.
+
+    `brief` leaves out the other settings of all objectives but the first, and how the runs were trained.
+    """
+    table, first = evidence.lead, f"{TITLES['marginal']}, "
+    rows = [row for row in table.rows if not brief or row[1].startswith(first) or row[1].endswith(leads.TUNED)]
+    grid = lead_grid(table, evidence.results, rows)
     if grid is None:
         return []
-    blocks: list[Block] = [grid, Text(settings_text(table.recipes, evidence.results))]
+    blocks: list[Block] = [grid, *([] if brief else [Text(settings_text(table.recipes, evidence.results))])]
     sentences = (default_rate(evidence, verdicts), one_word(verdicts), tuned(verdicts), *why(evidence), dead(evidence))
     return [*blocks, Items(tuple(sentence for sentence in sentences if sentence))]
 
@@ -42,10 +46,10 @@ def not_holding(verdicts: Sequence[Verdict]) -> list[Block]:
     return [Heading(2, "What does not hold"), Items(tuple(lines)), Text(wording.NOT_HOLDING)] if lines else []
 
 
-def lead_grid(table: Table, results: Results) -> Grid | None:
-    """The table without rows that have no result; None if no row has one."""
+def lead_grid(table: Table, results: Results, some: Sequence[tuple[str, str]] | None = None) -> Grid | None:
+    """The table, or some rows, without rows that have no result; None if no row has one."""
     rows = []
-    for row in table.rows:
+    for row in table.rows if some is None else some:
         cells = [table.cells.get((row, column)) for column in table.columns]
         found = [None if cell is None else summarize(cell.recipes, results) for cell in cells]
         if any(summary is not None and summary.mean is not None for summary in found):

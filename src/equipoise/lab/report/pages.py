@@ -12,11 +12,12 @@ from ..files import write_whole
 from ..judge.evidence import Evidence
 from ..judge.family import judge_page
 from ..judge.statistics import Results
-from ..plan import grids, tables
+from ..plan import development, grids, tables
 from ..run.store import Record
 from ..tasks import TASKS, named
 from .blocks import Block, Picture, to_markdown
 from .html import to_html
+from .readme import fill, readme_blocks
 from .summary import summary_page
 from .tagging_page import NAME, tagging_page
 from .task_page import task_page
@@ -66,13 +67,22 @@ def documents(records: Iterable[Record], options: Options | None = None) -> dict
     return pages
 
 
+def front_page(text: str, records: Iterable[Record], options: Options) -> str:
+    """The text of README.md with its tables from the records."""
+    results = Results(records)
+    every = [Evidence(results, task, options.known, options.seeds, options.folds) for task in development.TASKS]
+    return fill(text, "results", readme_blocks(every))
+
+
 def publish(
     records: Iterable[Record], docs: Path | str, options: Options | None = None, html: Path | None = None
 ) -> list[Path]:
     """Write `results/*.md` and `results/figures/*.svg` into the folder `docs`, and return their paths.
 
-    `html` is a file for all pages in one. Each file is written completely or not at all.
+    `html` is a file for all pages in one. The tables of a README.md beside `docs` are written too, if it has their
+    markers (`readme`). Each file is written completely or not at all.
     """
+    records, options = list(records), options or Options()
     pages = documents(records, options)
     folder = Path(docs) / "results"
     blocks = [block for page in pages.values() for block in page]
@@ -80,6 +90,11 @@ def publish(
     files |= {folder / f"{name}.md": to_markdown(page) for name, page in pages.items()}
     if html is not None:
         files[Path(html)] = to_html(blocks)
+    front = Path(docs).parent / "README.md"
+    if front.is_file() and (before := front.read_text(encoding="utf-8")) != (
+        after := front_page(before, records, options)
+    ):
+        files[front] = after
     for path, text in files.items():
         write_whole(path, text)
     return list(files)

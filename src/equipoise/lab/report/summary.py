@@ -15,8 +15,9 @@ from .blocks import Block, Command, Fold, Grid, Heading, Items, Text, paragraphs
 from .claim_section import claim_cell
 from .failures import failures
 from .lead_section import lead_blocks
+from .method_tables import heads_short
 
-PROMISES = ("finetuning-rates", "finetuning-gain", "learned-harm", "learned-decades")
+PROMISES = ("frozen-rival", "finetuning-rates", "finetuning-gain", "learned-harm", "learned-decades")
 """The claims about learned scaling that decide whether it is the default of `ChainCRF`."""
 
 
@@ -41,10 +42,10 @@ def summary_page(
     for evidence in paper:
         blocks += _lead(evidence, verdicts[evidence.task])
     if finetuned:
-        blocks += _finetuning(finetuned)
+        blocks += _finetuning(finetuned, verdicts)
     used = {kept.recipe.scheme for kept in results.records}
-    glossary = tuple((name, scheme.text) for name, scheme in SCHEMES.items() if name in used)
-    blocks += [Heading(2, "Training schemes"), Grid(("scheme", "what it does"), glossary, left=2)]
+    glossary = "; ".join(f"`{name}`: {scheme.text}" for name, scheme in SCHEMES.items() if name in used)
+    blocks += [Heading(2, "Training schemes"), Text(f"{glossary}.")]
     if paper:
         header = [named(evidence.task).title for evidence in paper]
         blocks += [Heading(2, "Claims"), _claims(paper, header, verdicts), Text(wording.CLAIMS)]
@@ -58,13 +59,17 @@ def summary_page(
 
 def _lead(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[Block]:
     task = named(evidence.task)
-    return [Heading(2, f"{task.title} ({task.unit})", f"{evidence.task}.md"), *lead_blocks(evidence, verdicts)]
+    return [
+        Heading(2, f"{task.title} ({task.unit})", f"{evidence.task}.md"),
+        *lead_blocks(evidence, verdicts, brief=True),
+    ]
 
 
-def _finetuning(every: list[Evidence]) -> list[Block]:
+def _finetuning(every: list[Evidence], verdicts: dict[str, list[Verdict]]) -> list[Block]:
     heading = Heading(2, f"{tagging_page.TITLE} (F1, %)", f"{tagging_page.NAME}.md")
-    grid = tagging_page.short_table(every)
-    return [heading, Text(wording.FINETUNING), *([grid] if grid else [])]
+    grids = [heads_short(every), tagging_page.short_table(every)]
+    text = " ".join([wording.FINETUNING, tagging_page.behind(verdicts)])
+    return [heading, Text(text), *(grid for grid in grids if grid is not None)]
 
 
 def _claims(every: list[Evidence], titles: Sequence[str], verdicts: dict[str, list[Verdict]]) -> Grid:

@@ -131,9 +131,9 @@ def settings_text(recipes: Iterable[Recipe], results: Results) -> str:
         cuts = " or ".join(text for name, text in patience.items() if name in {recipe.patience for recipe in used})
         parts.append(f"the rate is cut {cuts} (k = {values('plateau')}; `patience` {values('patience')})")
     searched = {(recipe.search, recipe.subset) for recipe in used if recipe.scheme == "online"}
-    kinds = {"train": "training examples", "valid": "held-out examples"}
+    kinds = {"train": "{:,} training examples", "valid": "at most {:,} held-out examples"}
     if searched:
-        shown = " or ".join(f"{count:,} {kinds[where]}" for where, count in sorted(searched))
+        shown = " or ".join(kinds[where].format(count) for where, count in sorted(searched))
         parts.append(f"online searches alpha on {shown}")
     chain = any(isinstance(getattr(named(recipe.task), "energy", None), ChainEnergy) for recipe in used)
     if chain and any(recipe.scheme != "unary" for recipe in used):

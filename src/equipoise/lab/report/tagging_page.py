@@ -1,4 +1,4 @@
-"""The page on fine-tuning: what does not hold, F1 by learning rate as a picture, the tables, the claims, the settings.
+"""The page on fine-tuning: the default beside its rivals, what does not hold, the tables, the claims, the settings.
 
 One page has the results of all corpora.
 """
@@ -9,18 +9,22 @@ from ..judge.evidence import Evidence
 from ..judge.final_ratios import by_range, final_ratios
 from ..judge.statistics import Summary, signed, summarize
 from ..judge.verdicts import Verdict
-from ..plan import finetuning
+from ..plan import finetuning, frozen
 from ..plan.finetuning import LABELS, corpus
 from ..plan.tables import Table
 from ..run.catalogue import names
 from . import figures as drawing
 from . import wording
-from .blocks import Block, Command, Grid, Heading, Items, Picture, Text, paragraphs
+from .blocks import Block, Command, Fold, Grid, Heading, Items, Picture, Text, paragraphs
 from .claim_section import comparison_blocks
 from .failures import failures
+from .method_tables import development_grid, heads_grid, rates_short, scale_share
 
 NAME = "tagging"
 TITLE = "Fine-tuning a pretrained encoder"
+SUMMARY = ("unary", "joint", "joint_x100", "joint_x1000", "stage", "learned")
+RATES_AND_LITTLE = ("finetuning-rates", "finetuning-little", "finetuning-scratch")
+"""The claims that learned scaling is not below the best of other schemes."""
 FIRST_COLUMN = {"little": "training data"}
 """What the rows of a table are, if not learning rates."""
 
@@ -29,33 +33,78 @@ def tagging_page(
     every: Sequence[Evidence], verdicts: Mapping[str, Sequence[Verdict]], notes: Mapping[str, str], draw: bool
 ) -> list[Block]:
     """`every` has one entry per corpus with records; notes have names such as "tagging/rates"."""
-    blocks: list[Block] = [Heading(1, TITLE), Text(wording.FINETUNING), *failures(every, verdicts)]
+    recorded = [one for one in every if names(one.task)]
+    blocks: list[Block] = [Heading(1, TITLE), Text(wording.FINETUNING), Text(behind(verdicts)), heads_grid(every)]
+    blocks += [Text(wording.HEADS), *failures(every, verdicts), *_development(every)]
     title = "F1 by learning rate"
-    pictures = [finetuning.picture(one.table("rates"), one.task) for one in every]
+    pictures = [finetuning.picture(one.table("rates"), one.task) for one in recorded]
     svg = drawing.draw_panels(pictures, f"{NAME}-rates", title, every[0].results) if draw else None
     blocks += [Picture(f"{NAME}-rates", title, svg)] if svg else []
     blocks.append(Text(wording.FINETUNING_TABLES))
     for name in finetuning.TABLES:
-        blocks += _section(every, name, notes)
-    blocks += _ratios(every)
+        blocks += _section(recorded, name, notes)
+    blocks += _ratios(recorded)
     blocks += [Heading(2, "Claims"), Text(wording.FINETUNING_CLAIMS)]
     for one in every:
         blocks += [Heading(3, corpus(one.task)), *comparison_blocks(verdicts[one.task])]
-    return [*blocks, Heading(2, "Settings"), Text(settings(every)), Heading(2, "Missing runs"), _missing(every)]
+    if recorded:
+        blocks += [Heading(2, "Settings"), Text(settings(recorded))]
+    return [*blocks, Heading(2, "Missing runs"), _missing(every)]
+
+
+def behind(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+    """Where our method is behind its best rival by more than the margin, in mean, whatever the verdict."""
+    pair = f"The default ({frozen.DEFAULT}) and its best rival ({frozen.RIVAL}), both frozen on development data"
+    return " ".join(
+        [
+            _behind(verdicts, ("frozen-rival",), pair),
+            _behind(verdicts, RATES_AND_LITTLE, "Learned scaling and the best of its rivals in that row"),
+        ]
+    )
+
+
+def _behind(verdicts: Mapping[str, Sequence[Verdict]], claims: Sequence[str], pair: str) -> str:
+    checks = [
+        (task, check)
+        for task, each in verdicts.items()
+        for one in each
+        if one.claim.name in claims
+        for check in one.tested
+    ]
+    worse = [
+        f"{corpus(task)}, {check.name}: {check.effect} with a margin of {check.margin:.2f} ({check.outcome})"
+        for task, check in checks
+        if check.effect is not None and check.margin is not None and check.effect.value < -check.margin
+    ]
+    if not checks:
+        return f"{pair}: not tested."
+    if not worse:
+        return f"{pair}: the first is behind by more than the margin in none of {len(checks)} comparisons, in mean."
+    return f"{pair}: **the first is behind by more than the margin**, in mean, in {'; '.join(worse)}."
+
+
+def _development(every: Sequence[Evidence]) -> list[Block]:
+    """Methods by learning rate and size of data on development data; nothing without results."""
+    grids = [(corpus(one.task), grid) for one in every if (grid := development_grid(one))]
+    if not grids:
+        return []
+    blocks: list[Block] = [Heading(2, "Methods on development data"), rates_short(every)]
+    blocks += [Text(text) for text in (scale_share(every), wording.DEVELOPMENT) if text]
+    return [*blocks, *(Fold(name, (grid,)) for name, grid in grids)]
 
 
 def short_table(every: Sequence[Evidence]) -> Grid | None:
-    """The schemes of the picture, for the summary: one row per corpus and learning rate. None without results."""
+    """The main schemes, for the summary: one row per corpus and learning rate. None without results."""
     rows = []
-    for one in every:
+    for one in (one for one in every if names(one.task)):
         table = one.table("rates")
         for rate in finetuning.RATES:
             row = finetuning.rate_row(one.task, rate)
-            cells = [summarize(table.cells[row, scheme].recipes, one.results) for scheme in finetuning.SHOWN]
+            cells = [summarize(table.cells[row, scheme].recipes, one.results) for scheme in SUMMARY]
             rows.append((f"{corpus(one.task)}, {row[1]}", *map(_cell, cells)))
     if all(cell == "-" for row in rows for cell in row[1:]):
         return None
-    return Grid(("", *(LABELS.get(scheme, scheme) for scheme in finetuning.SHOWN)), tuple(rows))
+    return Grid(("", *(LABELS.get(scheme, scheme) for scheme in SUMMARY)), tuple(rows))
 
 
 def table_grid(table: Table, evidence: Evidence) -> Grid | None:
@@ -144,6 +193,7 @@ def _cell(summary: Summary) -> str:
     if summary.runs + summary.failed and summary.missing:
         small.append(f"{summary.runs} of {summary.requested} runs")
     small += [f"{summary.failed} failed"] if summary.failed else []
+    small += [f"{summary.dead} dead"] if summary.dead else []
     first = "-" if summary.mean is None else str(summary)
     return "\n".join([first, ", ".join(small)] if small else [first])
 
@@ -151,9 +201,10 @@ def _cell(summary: Summary) -> str:
 def _missing(every: Sequence[Evidence]) -> Block:
     lines = []
     for one in every:
-        for name in names(one.task):
-            requested = set(one.table(name).recipes)
+        tables = [one.table(name) for name in names(one.task)]
+        for table in (*tables, one.frozen):
+            requested = set(table.recipes)
             missing = len(requested) - len(one.results.of(requested))
             if missing:
-                lines.append(f"{corpus(one.task)}, `{name}`: {missing:,} of {len(requested):,} runs")
+                lines.append(f"{corpus(one.task)}, `{table.name}`: {missing:,} of {len(requested):,} runs")
     return Items(tuple(lines)) if lines else Text("None.")
