@@ -66,8 +66,8 @@ def test_a_sentence_says_what_reproduces_and_why_tuning_changes_it() -> None:
     evidence = Evidence(OnDemand(slow_joint), "ocr", KNOWN, folds=(0, 1))
     text = to_markdown(lead_blocks(evidence, judge_page([evidence])["ocr"]))
     first = next(line for line in text.splitlines() if line.startswith("- **Adam's default rate, 1e-3**"))
-    assert "training: reproduces: stage +1.69 [" in first
-    assert "does not" not in first
+    assert "training: better: stage +1.69 [" in first
+    assert "not better" not in first
     second = next(line for line in text.splitlines() if line.startswith("- **Tuned**"))
     assert second.count("under cross-entropy (mean field)") == 4
     assert "structured" not in second
@@ -110,7 +110,7 @@ def test_at_one_word_per_step_folds_1_to_8_decide_and_fold_0_stands_apart() -> N
     line = next(
         one for one in to_markdown(lead_blocks(evidence, [*verdicts.values()])).splitlines() if "One word" in one
     )
-    assert re.search(r"reproduces: stage .*, joint, alpha 1/4 .*held out .*; does not reproduce: online -?\+?0\.", line)
+    assert re.search(r"better: stage .*, joint, alpha 1/4 .*held out .*; not better: online -?\+?0\.", line)
 
 
 def test_without_runs_at_one_word_per_step_nothing_is_said_about_it() -> None:

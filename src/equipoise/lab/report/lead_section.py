@@ -37,7 +37,7 @@ def lead_blocks(evidence: Evidence, verdicts: Sequence[Verdict], brief: bool = F
         return []
     blocks: list[Block] = [grid, *([] if brief else [Text(settings_text(table.recipes, evidence.results))])]
     sentences = (default_rate(evidence, verdicts), one_word(verdicts), tuned(verdicts), *why(evidence), dead(evidence))
-    return [*blocks, Items(tuple(sentence for sentence in sentences if sentence))]
+    return [*blocks, Text(wording.FINDING), Items(tuple(sentence for sentence in sentences if sentence))]
 
 
 def not_holding(verdicts: Sequence[Verdict]) -> list[Block]:
@@ -98,12 +98,12 @@ def tuned(verdicts: Sequence[Verdict]) -> str:
     for scheme, some in checks.items():
         good = [check.name.lower() for check in some if check.outcome == YES]
         parts.append(f"{scheme} under {', '.join(good) or 'no objective'}")
-    return f"**Tuned**, what beats joint training reproduces for {'; '.join(parts)}."
+    return f"**Tuned**, better than joint training: {'; '.join(parts)}."
 
 
 def listed(checks: Sequence[Check]) -> str:
     """The checks by outcome, with their effects."""
-    titles = {YES: "reproduces", NO: "does not reproduce", UNDECIDED: UNDECIDED, NOT_TESTED: "too few runs to test"}
+    titles = {YES: "better", NO: "not better", UNDECIDED: UNDECIDED, NOT_TESTED: "too few runs to test"}
     parts = []
     for outcome, title in titles.items():
         some = [check for check in checks if check.outcome == outcome]

@@ -19,11 +19,11 @@ SHOWN = {
     "stage": "word-stage-joint",
     "joint, alpha 1/4": "word-alpha-joint",
     "online": "word-online-joint",
-    "online, held out": "word-held-out-joint",
+    "online, held out (ours)": "word-held-out-joint",
     "offline": "word-offline-joint",
-    "learned": "word-learned-joint",
+    "learned (ours)": "word-learned-joint",
 }
-"""Columns, and the claims that compare them with joint training."""
+"""What is compared with joint training, and the claims that do it."""
 
 
 def one_word_blocks(evidence: Evidence) -> list[Block]:

@@ -61,6 +61,8 @@ CAPTION = (
     "Diverged: a result below three quarters of the median run's; one such run lowers a mean by about a point."
 )
 
+FINDING = "The paper finds stage training and every scaling better than joint training. What reproduces:"
+
 NOT_HOLDING = "All comparisons are in the section “Claims”, each with the interval that decides it."
 
 DEAD = (
