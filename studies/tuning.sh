@@ -5,12 +5,13 @@
 #     studies/tuning.sh OUT [options of reproduce.py]
 #     TOTAL=200 TUNING=100 studies/tuning.sh OUT --device cpu --precision float32 --tiny
 #
-# Needs torch and numpy, and results/runs.jsonl. TOTAL and TUNING are seconds. OUT/tuning.jsonl has the new records.
+# PART=rest extends the other grids, after the records of the first part were added to results/runs.jsonl, or on the same
+# machine. Needs torch and numpy. TOTAL and TUNING are seconds. OUT/tuning.jsonl has the new records.
 set -u
 out=${1:?the folder for the results is missing}
 shift
 options=("$@")
-work=${WORK:-/tmp/tuning}
+work=${WORK:-/tmp/tuning} part=${PART:-first}
 total=${TOTAL:-520} tuning=${TUNING:-280}
 mkdir -p "$out" "$work"
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
@@ -42,20 +43,29 @@ minutes() {
 }
 
 both=(tuning-adam finals-adam)
-runs ocr-stage ocr "${both[@]}" main table1 --schemes stage --nets default
-runs ocr-nets ocr "${both[@]}" table1 --nets sigmoid layernorm
-runs chunking chunking "${both[@]}" main unary temperature --nets default
-runs chunking-bilstm chunking "${both[@]}" bilstm --nets bilstm
-runs horses-stage horses "${both[@]}" main --schemes stage --nets default
 pids=()
-for net in speech-1 window-1 window-2; do
-    runs "$net" chunking "${both[@]}" --nets "$net"
-    pids+=($!)
-done
-for net in w8-64+unmirrored default+norelu default+linear default+raw+ridge{100,1000,10000}; do
-    runs "$net" horses "${both[@]}" --nets "$net"
-    pids+=($!)
-done
+case $part in
+first)
+    runs ocr-stage ocr "${both[@]}" main table1 --schemes stage --nets default
+    runs ocr-nets ocr "${both[@]}" table1 --nets sigmoid layernorm
+    runs chunking chunking "${both[@]}" main unary temperature --nets default
+    runs horses-stage horses "${both[@]}" main --schemes stage --nets default
+    for net in speech-1 window-1 window-2; do
+        runs "$net" chunking "${both[@]}" --nets "$net"
+        pids+=($!)
+    done
+    for net in w8-64+unmirrored default+norelu default+linear default+raw+ridge{100,1000,10000}; do
+        runs "$net" horses "${both[@]}" --nets "$net"
+        pids+=($!)
+    done
+    ;;
+rest)
+    for task in ocr chunking horses; do runs "$task-rates" "$task" rates --schemes stage --seeds 1; done
+    runs ocr-all ocr "${both[@]}" main unary temperature --nets default
+    runs horses-all horses "${both[@]}" main unary temperature --nets default
+    runs chunking-bilstm chunking "${both[@]}" bilstm --nets bilstm
+    ;;
+esac
 (
     while sleep 30 >/dev/null 2>&1; do
         collect
@@ -65,9 +75,11 @@ done
     done
 ) &
 reporter=$!
-wait "${pids[@]}"
-runs chunking-variants chunking variants
-for part in 1 2 3; do runs "horses-variants-$part" horses variants --seeds "${SEEDS:-3}" --stack 90; done
+[ "${#pids[@]}" = 0 ] || wait "${pids[@]}"
+if [ "$part" = first ]; then
+    runs chunking-variants chunking variants
+    for number in 1 2 3; do runs "horses-variants-$number" horses variants --seeds "${SEEDS:-3}" --stack 90; done
+fi
 for job in $(jobs -p); do [ "$job" = "$reporter" ] || wait "$job"; done
 kill "$reporter"
 collect
