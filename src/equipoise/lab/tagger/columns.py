@@ -20,7 +20,7 @@ from ..data.text import lines, name_of
 Lines = Iterable[tuple[int, str]]
 SPACES = " \t"
 LONGEST = 20_000
-"""The limit of the words of a sentence. Memory grows with the longest sentence, by about 60 kB per word in training."""
+"""The limit of the words of a sentence. Memory grows with the longest sentence, in training by 30 to 60 kB per word."""
 
 
 class Sentence(NamedTuple):
