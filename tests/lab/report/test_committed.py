@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.plan import grids
+from equipoise.lab.judge.evidence import Evidence
+from equipoise.lab.judge.statistics import Results
+from equipoise.lab.plan import development, grids
+from equipoise.lab.plan.tables import Table
 from equipoise.lab.report.blocks import to_markdown
 from equipoise.lab.report.pages import Options, documents, front_page, read_notes
+from equipoise.lab.run import catalogue
 from equipoise.lab.run.store import Store
+from equipoise.lab.tasks import TASKS
 
 ROOT = Path(__file__).parents[3]
 WRITTEN = "protocols"
@@ -28,3 +33,29 @@ def test_the_pages_are_those_of_the_records() -> None:
     front = (ROOT / "README.md").read_text()
     assert front_page(front, records, options) == front
     assert front.count("<!-- results:") == 4
+
+
+@pytest.mark.slow
+def test_no_cell_mixes_devices_or_precisions() -> None:
+    results = Results(Store(ROOT / "results" / "runs.jsonl").records())
+    known = grids.choices(ROOT / "results" / "choices.json")
+    count = 0
+    for task in TASKS:
+        evidence = Evidence(results, task, known)
+        made = [evidence.table(name) for name in catalogue.every(task)]
+        cells = [cell.recipes for table in made if isinstance(table, Table) for cell in table.cells.values()]
+        cells += [
+            some
+            for one in made
+            if not isinstance(one, Table)
+            for curve in one.curves
+            for some in curve.recipes.values()
+        ]
+        if task in development.TASKS:
+            tables = (evidence.frozen, *(development.table(task, part) for part in development.PARTS))
+            cells += [cell.recipes for table in tables for cell in table.cells.values()]
+        for cell in cells:
+            kinds = {(kept.device, kept.precision) for kept in results.of(cell)}
+            count += bool(kinds)
+            assert len(kinds) <= 1, (kinds, cell[0])
+    assert count > 300

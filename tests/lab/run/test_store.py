@@ -46,7 +46,8 @@ def test_a_run_whose_pairwise_part_vanished_is_dead(store: Store) -> None:
     store.append([record(recipe, 90.0, ratio=ratio) for recipe, ratio in zip(RECIPES, ratios, strict=True)])
     assert [kept.dead for kept in store.records()] == [False, True, True, True]
     assert not record(RECIPES[0], math.nan, failed="loss is not finite", ratio=math.nan).dead
-    assert not record(replace(RECIPES[0], scheme="unary"), 90.0, ratio=math.inf).dead
+    for scheme in ("unary", "unary_scaled"):
+        assert not record(replace(RECIPES[0], scheme=scheme), 90.0, ratio=math.inf).dead
 
 
 def test_the_history_is_stored_for_one_seed_only() -> None:

@@ -113,6 +113,8 @@ def report(
 ) -> None:
     """Write the results pages from the records alone: the tables, the figures, and a verdict on every claim.
 
+    The tables of a README.md beside the folder of the pages are written too, if it has their markers.
+
     Args:
         store: File of records. Chosen hyperparameters are read from choices.json and notes from notes/ beside it.
         docs: Folder for the pages, in results/ below it.

@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import __version__
 from ..recipe import Recipe, cut, integer, number
+from ..schemes import SCHEMES
 from ..training import Run
 
 HISTORY_SEED = 0
@@ -42,7 +43,9 @@ class Record:
         The ratio is then infinite, which is stored as null and read as NaN. False for failed runs and for nets without
         a CRF.
         """
-        return self.failed is None and self.recipe.scheme != "unary" and not self.ratio <= DEAD
+        scheme = SCHEMES[self.recipe.scheme]
+        has_pairwise = scheme.pairwise and scheme.phases != ("unary",)
+        return self.failed is None and has_pairwise and not self.ratio <= DEAD
 
     def to_json(self) -> dict[str, Any]:
         recipe = self.recipe
