@@ -104,7 +104,7 @@ def _in_order(tasks: tuple[str, ...]) -> Iterator[list[Recipe]]:
         yield [recipe for task in tasks for recipe in table(task, part).recipes]
 
 
-MOST = {"tagging-bc5cdr": 6}
+MOST = {"tagging-bc5cdr": 11}
 """Maximum number of replicas in a stack: long sentences need memory."""
 
 

@@ -1,5 +1,6 @@
 """The tagging tasks: batches, splits and known counts, and the metric of seqeval."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from equipoise.lab.data.errors import DataError, MissingFileError
 from equipoise.lab.nets.dropout import SPAN, Dropout
 from equipoise.lab.tasks import load, named
 from equipoise.lab.tasks.tagging import pack
+from equipoise.lab.tasks.tagging.sentences import Encoded, Sentences
 from equipoise.lab.tasks.tagging.task import DROPOUT, Tagging, TaggingWNUT17
 from equipoise.lab.training import Model
 
@@ -143,6 +145,18 @@ def test_the_metric_is_that_of_seqeval(net: str) -> None:
     tags = [[task.tags[label] for label in row[: len(t)]] for row, t in zip(guessed, true, strict=True)]  # type: ignore[attr-defined]
     assert any(tag != "O" for row in tags for tag in row)
     assert model.evaluate(examples) == pytest.approx(f1_score(true, tags))
+
+
+def test_the_room_is_the_least_that_holds_a_batch() -> None:
+    """In units of 128 rows and 64 tokens, up to 512 tokens."""
+    sizes = [1, 2, 63, 64, 65, 127, 128, 129, 256, 257, 511, 512]
+    made = Sentences.of([Encoded([[0]] * size, [0], [0]) for size in sizes])
+    for pair in itertools.combinations_with_replacement(range(len(sizes)), 2):
+        room, lengths = made.room(torch.tensor([[*pair, -1]])), [sizes[i] for i in pair]
+        rows, longest = 128 * (room // 8), 64 * (1 + room % 8)
+        assert rows - 128 < sum(lengths) <= rows
+        assert longest - 64 < max(lengths) <= longest == made.longest(torch.tensor([[*pair, -1]]))
+    assert made.room(torch.tensor([[-1, -1]])) == 8  # fillers only: one unit of rows, of tokens one unit
 
 
 @pytest.mark.usefixtures("_tiny")

@@ -1,7 +1,7 @@
 """Sentences as tables, and batches of them for E replicas: one row per token, sentence after sentence.
 
 Python must know only the room that a batch needs, so a GPU never waits: room for all tokens, in units of 128 rows, and
-for the longest sentence, of 64, 128, 256 or 512 tokens. On the CPU, where reading lengths is free, batches have no
+for the longest sentence, in units of 64 tokens. On the CPU, where reading lengths is free, batches have no
 padding.
 """
 
@@ -20,9 +20,9 @@ from ..task import Batch
 
 UNIT = 128
 """Rows in one unit of room: few enough shapes that each is recorded once and used often."""
-SHORTEST = 64
-TILES = 8
-"""A room is TILES * units of rows + log2 of the longest sentence / SHORTEST."""
+TILE = 64
+TILES = SPAN // TILE
+"""A room is TILES * units of rows + units of TILE tokens of the longest sentence - 1."""
 
 
 class Encoded(NamedTuple):
@@ -70,7 +70,7 @@ class Sentences:
 
     def longest(self, examples: Tensor) -> int:
         """The room for the longest of these sentences, in tokens."""
-        return SHORTEST << _tile(self._sizes(examples))
+        return TILE * (1 + _tile(self._sizes(examples)))
 
     def _sizes(self, examples: Tensor) -> Tensor:
         return torch.where(examples >= 0, self.host[examples.clamp(min=0)], 0)
@@ -80,7 +80,7 @@ class Sentences:
         real, sentence = examples >= 0, examples.clamp(min=0)
         sizes = torch.where(real, self.sizes[sentence], 0)
         ends = sizes.cumsum(-1)
-        count, longest = UNIT * (room // TILES), SHORTEST << room % TILES
+        count, longest = UNIT * (room // TILES), TILE * (1 + room % TILES)
         if examples.device.type == "cpu":
             count, longest = max(int(ends.max()), 1), max(int(sizes.max()), 1)
         row = torch.arange(count, device=examples.device).repeat(len(examples), 1)
@@ -96,8 +96,7 @@ class Sentences:
 
 
 def _tile(sizes: Tensor) -> int:
-    longest = int(sizes.max())
-    return next(i for i in range(TILES) if longest <= SHORTEST << i)
+    return (max(int(sizes.max()), 1) - 1) // TILE
 
 
 def at_words(scores: Tensor, firsts: Tensor) -> Tensor:
