@@ -211,9 +211,7 @@ def _warn_about_window(net: Any, sentences: Sequence[Sentence], path: Path) -> N
     words, number = net.unread([x.words for x in sentences])
     if words:
         what = f"{words} words of {number} sentences of {path} have no token among the first {net.window}"
-        _say(
-            f"{what}: the encoder reads no more at a time, so they do not count in training; prediction goes by windows"
-        )
+        _say(f"{what}, which are read at a time: they do not count in the loss of training; prediction goes by windows")
 
 
 def _check_tags(tags: TagSet, sentences: Sequence[Sentence], path: Path | None, known: str) -> None:
