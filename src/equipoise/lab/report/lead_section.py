@@ -122,24 +122,26 @@ def _gain(first: Place, second: Place) -> float | None:
 
 
 def why(evidence: Evidence) -> list[str]:
-    """How tuning moves joint training and its remedies, with cross-entropy."""
+    """How tuning moves joint training and its remedies with cross-entropy, and what remains of the best one's lead."""
     before, after = (leads.row(evidence.task, "marginal", where) for where in (leads.DEFAULT, leads.TUNED))
-    moved = []
+    moved, ahead = [], {}
     for scheme in ("joint", *REPAIRS):
         gain = _gain((evidence, after, scheme), (evidence, before, scheme))
+        first, last = (_gain((evidence, row, scheme), (evidence, row, "joint")) for row in (before, after))
+        if gain is None or first is None or last is None:
+            continue
         rates = ", ".join(f"{rate:g}" for rate in evidence.lead.cells[after, scheme].recipes[0].learning_rates)
-        if gain is not None:
-            moved.append((gain, f"{scheme} {signed(gain)} (rate {rates})"))
-    if len(moved) < 2 or not moved[0][1].startswith("joint "):
+        moved.append(f"{scheme} {signed(gain)} (rate {rates})")
+        if scheme != "joint":
+            ahead[scheme] = (first, last)
+    if not ahead:
         return []
-    joint, others = moved[0][0], [gain for gain, _ in moved[1:]]
-    conclusion = ""
-    if joint > max(others):
-        conclusion = " Joint training gains most, so tuning closes the gap, or a part of it."
-    elif joint < min(others):
-        conclusion = " Joint training gains least, so tuning widens the gap."
+    first, leader = max((one[0], scheme) for scheme, one in ahead.items())
+    last, tuned_leader = max((one[1], scheme) for scheme, one in ahead.items())
+    reason = f", because joint training gains more than {leader}" if last < first else ""
     return [
-        f"**Why tuning changes it**: from 1e-3 to the tuned rate, {', '.join(text for _, text in moved)}.{conclusion}"
+        f"**Why tuning changes it**: from 1e-3 to the tuned rate, {', '.join(moved)}. The best of the others is "
+        f"{signed(first)} ({leader}) from joint training at 1e-3, and {signed(last)} ({tuned_leader}) tuned{reason}."
     ]
 
 
