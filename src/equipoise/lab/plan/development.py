@@ -116,8 +116,9 @@ def in_stacks(recipes: Iterable[Recipe]) -> Iterator[list[Recipe]]:
 
     for (_, _, task), same in groupby(sorted(recipes, key=common), key=common):
         members = list(same)
-        most = MOST.get(task, len(members))
-        yield from (members[i : i + most] for i in range(0, len(members), most))
+        parts = -(-len(members) // MOST.get(task, len(members)))
+        size = -(-len(members) // parts)
+        yield from (members[i : i + size] for i in range(0, len(members), size))
 
 
 def every() -> list[Table]:
