@@ -88,7 +88,8 @@ def show(options: argparse.Namespace) -> None:
     shared = dict.fromkeys(at for each in corpora.values() for at in each)
     means = {at: [statistics.mean(each[at]) for each in corpora.values() if at in each] for at in shared}
     whole = {at: f"{statistics.mean(x):.2f}" for at, x in means.items() if len(x) == len(development.TASKS)}
-    print_grid(f"mean of the {len(development.TASKS)} corpora, {metric} F1", whole)
+    if whole:
+        print_grid(f"mean of the {len(development.TASKS)} corpora, {metric} F1", whole)
 
 
 def scores(cell: Cell, records: dict[str, Record], metric: str) -> list[float]:
