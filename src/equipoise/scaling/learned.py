@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .broadcasting import divide
+from .broadcasting import divide, multiply
 from .kernel_state import KernelState
 from .method import Scaling, positive
 from .norms import SHARE, Norms
@@ -37,6 +37,8 @@ PAIRWISE_START = 0.1
 If both start at 1, transitions are learned before the net has learned anything, and the net then learns less: on text
 chunking with SGD that costs 1 to 2 points of F1.
 """
+PLACED_SIZE = 0.01
+"""||W|| where W starts from label counts: larger than without, because what was counted should not turn at once."""
 HORIZON = 1000
 """The running average covers about this many examples: enough to be steady, few enough to follow the net."""
 
@@ -132,6 +134,8 @@ class Learned(Scaling):
     paced = ("log_scales",)
     kept = ("squares", "steps", "size", "examples")
     pairwise_std = 1e-4
+    placed_size: float | None = PLACED_SIZE
+    """||W|| after `place`; None for that of the scores."""
     needs_sizes = False
     factors = staticmethod(factors)
     alpha_of = staticmethod(alpha)
@@ -169,9 +173,13 @@ class Learned(Scaling):
 
     @torch.no_grad()
     def place(self, pairwise: Tensor, size: Tensor) -> Tensor:
-        """e^w becomes the size, where it is not 0."""
+        """e^w becomes the size, where it is not 0. W becomes small, so that training can still turn it."""
         self.log_scales[..., 1] = torch.where(size > 0, size.log(), self.log_scales[..., 1])
-        return pairwise
+        return (
+            pairwise
+            if self.placed_size is None
+            else multiply(divide(torch.full_like(size, self.placed_size), size), pairwise)
+        )
 
     def kernel_state(self) -> KernelState | None:
         if type(self) is not Learned or self.size.ndim:

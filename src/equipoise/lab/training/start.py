@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ...crf.counts import association, count_all
 from ...energies import ChainEnergy
-from ...scaling import Scaling, mean_abs
+from ...scaling import Learned, Scaling, mean_abs
 from ..recipe import Recipe
 from ..schemes import SCHEMES
 from ..tasks import Parameters, Task
@@ -31,8 +31,9 @@ def start(replica: Replica, task: Task, train: Tensor) -> Parameters:
     if recipe.counts:
         matrix = from_counts(task, train)
         size = mean_abs(matrix)
-        stored = how.place(matrix[None], size[None])[0]
-        parameters[MATRIX] = stored * (recipe.pairwise_size / mean_abs(stored)) if recipe.pairwise_size else stored
+        if isinstance(how, Learned):
+            how.placed_size = recipe.pairwise_size or None
+        parameters[MATRIX] = how.place(matrix[None], size[None])[0]
     elif MATRIX in parameters:
         relative = how.pairwise_std / Scaling.pairwise_std if SCHEMES[recipe.scheme].pairwise else 0.0
         parameters[MATRIX] = parameters[MATRIX] * relative * (recipe.matrix_std / INITIAL_STD)
