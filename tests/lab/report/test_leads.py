@@ -190,7 +190,7 @@ def check(found: list[Record], store: Path, choices: Path) -> int:
     for task in TASKS:
         assert pages_cells(found, json.loads(choices.read_text()), task) == other.get(task, {})
     every = [Evidence(Results(found), task, {}) for task in development.TASKS]
-    starts = [[cell.split("\n")[0] for cell in row[1:]] for row in heads_grid(every).rows]
+    starts = [[cell.split("\n")[0] or "-" for cell in row[1:]] for row in heads_grid(every).rows]
     assert starts == [cells for (task, *_), cells in table.items() if task not in TASKS]
     return sum(cell != "-" for rows in other.values() for cells in rows.values() for cell in cells)
 

@@ -13,7 +13,8 @@ from .blocks import Grid
 
 STARTS = {0.002: "0.002", 0.0: "0.02", 0.2: "0.2", 1.0: "1"}
 """The starts of the last layer, as standard deviations of its weights; 0 stands for the usual one."""
-SHARES = {1.0: "", 0.1: ", 10 %"}
+SHARES = {1.0: "", 0.1: ", 10 %", 0.01: ", 1 %"}
+IN_README = (1.0, 0.1)
 BY_RATE = (*(Condition(rate) for rate in development.RATES), Condition(share=0.1), Condition(share=0.01))
 SHOWN = ("softmax", "softmax, scaled", "joint", "x100", "x1000", "x1000, counts", "stage", "learned", "learned, counts")
 LABELS = {
@@ -52,10 +53,10 @@ def heads_grid(every: Sequence[Evidence]) -> Grid:
 
 def heads_short(every: Sequence[Evidence]) -> Grid:
     """The means: one row per method, and in each cell the four starts."""
-    columns = [(one, share) for one in every for share in SHARES]
+    columns = [(one, share) for one in every for share in IN_README]
     rows = []
     for method in frozen.METHODS:
-        cells = [" ".join(_mean(_test(one, share, start, method).mean) for start in STARTS) for one, share in columns]
+        cells = [" ".join(_mean(_test(one, share, start, method)) for start in STARTS) for one, share in columns]
         rows.append((method_label(method), *cells))
     header = (f"test F1 by the start of the last layer: {', '.join(STARTS.values())}",)
     return Grid((*header, *(f"{corpus(one.task)}{SHARES[share]}" for one, share in columns)), tuple(rows))
@@ -64,7 +65,7 @@ def heads_short(every: Sequence[Evidence]) -> Grid:
 def rates_short(every: Sequence[Evidence]) -> Grid:
     """Development F1 by learning rate and size of data, the mean over corpora: one row per method."""
     rows = [
-        (method_label(method), *(_mean(_development_mean(every, condition, method)) for condition in BY_RATE))
+        (method_label(method), *(_number(_development_mean(every, condition, method)) for condition in BY_RATE))
         for method in dict.fromkeys((*SHOWN, frozen.DEFAULT))
     ]
     return Grid(("development F1, mean over corpora", *(one.name for one in BY_RATE)), tuple(rows))
@@ -76,7 +77,7 @@ def development_grid(one: Evidence) -> Grid | None:
     for method in development.METHODS:
         cells = [_development(one, condition, method) for condition in development.CONDITIONS]
         if any(cell is not None and cell.mean is not None for cell in cells):
-            rows.append((method_label(method), *("" if cell is None else _shown(cell) for cell in cells)))
+            rows.append((method_label(method), *(_shown(cell) for cell in cells)))
     return Grid(("development F1", *(c.name for c in development.CONDITIONS)), tuple(rows)) if rows else None
 
 
@@ -94,9 +95,10 @@ def scale_share(every: Sequence[Evidence]) -> str:
     return f"{text} {', '.join(parts)}; the rest is transitions." if parts else ""
 
 
-def _test(one: Evidence, share: float, start: float, method: str) -> Summary:
-    condition = Condition(share=share, head=start)
-    return summarize(one.frozen.cells[(one.task, condition.name), method].recipes, one.results)
+def _test(one: Evidence, share: float, start: float, method: str) -> Summary | None:
+    """None if the cell is not planned."""
+    cell = one.frozen.cells.get(((one.task, Condition(share=share, head=start).name), method))
+    return None if cell is None else summarize(cell.recipes, one.results)
 
 
 @cache
@@ -119,11 +121,17 @@ def _development_mean(every: Sequence[Evidence], condition: Condition, method: s
     return sum(means) / len(means) if means and len(means) == len(every) else None
 
 
-def _mean(mean: float | None) -> str:
+def _mean(summary: Summary | None) -> str:
+    return _number(None if summary is None else summary.mean)
+
+
+def _number(mean: float | None) -> str:
     return "-" if mean is None else f"{mean:.1f}"
 
 
-def _shown(summary: Summary) -> str:
+def _shown(summary: Summary | None) -> str:
+    if summary is None:
+        return ""
     if summary.mean is None:
         return "-" if not summary.runs + summary.failed else f"-\n{summary.runs} of {summary.requested} runs"
     few = [f"{summary.runs} of {summary.requested} runs"] if summary.missing else []
