@@ -6,7 +6,7 @@ import sys
 
 SCHEMES = ("unary", "stage", "joint", "online", "offline", "offline_reg", "learned")
 SETTINGS = ("one word per step, rate 1e-3", "rate 1e-3", "tuned")
-METHODS = {"learned": True, "joint_x1000": None, "unary_scaled": None, "unary": None}  # counts
+METHODS = {"learned": {"counts": True, "pairwise_size": 0.01}, "joint_x1000": {}, "unary_scaled": {}, "unary": {}}
 SHARES, OBJECTIVES = (None, 0.1, 0.01), ("marginal", "margin", "likelihood", "mean_field")
 NEW = "patience matrix_std search search_time add_searched share counts pairwise_size head_std head_rate tested"
 USUAL = dict.fromkeys(NEW.split()) | {"net": "default", "start": 1.0, "normalize": False, "batch_size": 32}
@@ -49,7 +49,7 @@ def cells(choices):
     for task in ("tagging-conll2000", "tagging-wnut17", "tagging-bc5cdr"):
         for share, scheme, head in [(x, y, z) for x in SHARES for y in METHODS for z in (0.002, None, 0.2, 1.0)]:
             here = USUAL | {"task": task, "objective": "likelihood", "scheme": scheme, "learning_rates": [3e-5]}
-            yield (task, share, scheme), 1, here | {"share": share, "head_std": head, "counts": METHODS[scheme]}
+            yield (task, share, scheme), 1, here | {"share": share, "head_std": head} | METHODS[scheme]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,18 @@ STARTS = {0.002: "0.002", 0.0: "0.02", 0.2: "0.2", 1.0: "1"}
 SHARES = {1.0: "", 0.1: ", 10 %", 0.01: ", 1 %"}
 IN_README = (1.0, 0.1)
 BY_RATE = (*(Condition(rate) for rate in development.RATES), Condition(share=0.1), Condition(share=0.01))
-SHOWN = ("softmax", "softmax, scaled", "joint", "x100", "x1000", "x1000, counts", "stage", "learned", "learned, counts")
+SHOWN = (
+    "softmax",
+    "softmax, scaled",
+    "joint",
+    "x100",
+    "x1000",
+    "x1000, counts",
+    "stage",
+    "two scales, counts",
+    "learned",
+    "learned, counts",
+)
 LABELS = {
     "joint": "plain CRF",
     "x100": "plain CRF, rate x100",
@@ -25,6 +36,8 @@ LABELS = {
     "stage": "stage training, three times the epochs",
     "learned": "learned",
     "learned, counts": "learned, from label counts",
+    "learned, counts, W 0.01": "learned, from label counts, W small",
+    "two scales, counts": "two learned scales from label counts, no division",
 }
 
 
@@ -90,9 +103,10 @@ def scale_share(every: Sequence[Evidence]) -> str:
         )
         if softmax is not None and scaled is not None and learned is not None and learned > softmax:
             share = 100 * (scaled - softmax) / (learned - softmax)
-            parts.append(f"{share:.0f} % at {condition.name} (+{scaled - softmax:.1f} of +{learned - softmax:.1f})")
+            where = condition.name.replace(", ", " with ") + (" of the sentences" if condition.share < 1 else "")
+            parts.append(f"{share:.0f} % at {where} (+{scaled - softmax:.1f} of +{learned - softmax:.1f})")
     text = "Of the gain of learned scaling over softmax, the net's scale alone (softmax, scaled) has"
-    return f"{text} {', '.join(parts)}; the rest is transitions." if parts else ""
+    return f"{text} {'; '.join(parts)}. The rest is transitions." if parts else ""
 
 
 def _test(one: Evidence, share: float, start: float, method: str) -> Summary | None:

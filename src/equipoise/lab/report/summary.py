@@ -68,8 +68,8 @@ def _lead(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[Block]:
 def _finetuning(every: list[Evidence], verdicts: dict[str, list[Verdict]]) -> list[Block]:
     heading = Heading(2, f"{tagging_page.TITLE} (F1, %)", f"{tagging_page.NAME}.md")
     grids = [heads_short(every), tagging_page.short_table(every)]
-    text = " ".join([wording.FINETUNING, tagging_page.behind(verdicts)])
-    return [heading, Text(text), *(grid for grid in grids if grid is not None)]
+    text, behind = Text(wording.FINETUNING), Items(tagging_page.behind(verdicts))
+    return [heading, text, behind, *(grid for grid in grids if grid is not None)]
 
 
 def _claims(every: list[Evidence], titles: Sequence[str], verdicts: dict[str, list[Verdict]]) -> Grid:

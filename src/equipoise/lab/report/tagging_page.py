@@ -34,7 +34,7 @@ def tagging_page(
 ) -> list[Block]:
     """`every` has one entry per corpus with records; notes have names such as "tagging/rates"."""
     recorded = [one for one in every if names(one.task)]
-    blocks: list[Block] = [Heading(1, TITLE), Text(wording.FINETUNING), Text(behind(verdicts)), heads_grid(every)]
+    blocks: list[Block] = [Heading(1, TITLE), Text(wording.FINETUNING), Items(behind(verdicts)), heads_grid(every)]
     blocks += [Text(wording.HEADS), *failures(every, verdicts), *_development(every)]
     title = "F1 by learning rate"
     pictures = [finetuning.picture(one.table("rates"), one.task) for one in recorded]
@@ -52,14 +52,12 @@ def tagging_page(
     return [*blocks, Heading(2, "Missing runs"), _missing(every)]
 
 
-def behind(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+def behind(verdicts: Mapping[str, Sequence[Verdict]]) -> tuple[str, str]:
     """Where our method is behind its best rival by more than the margin, in mean, whatever the verdict."""
     pair = f"The default ({frozen.DEFAULT}) and its best rival ({frozen.RIVAL}), both frozen on development data"
-    return " ".join(
-        [
-            _behind(verdicts, ("frozen-rival",), pair),
-            _behind(verdicts, RATES_AND_LITTLE, "Learned scaling and the best of its rivals in that row"),
-        ]
+    return (
+        _behind(verdicts, ("frozen-rival",), pair),
+        _behind(verdicts, RATES_AND_LITTLE, "Learned scaling and the best of its rivals in that row"),
     )
 
 

@@ -37,9 +37,9 @@ RULES = (
     "cells. Where it prints none, those of the main table's row are used, and for a scheme that is not in the paper "
     "the pooled standard deviation of that row.",
     "**Beats.** Yes if the interval of d is above 0. No if it is below 0 or inside ±m. A scheme with a lower mean does "
-    "not beat another.",
+    "not beat another. "
     "**Level with, as good as.** Yes if the interval of d is above -m. No if it is below -m, or if the scheme has more "
-    "diverged runs. **Stays behind** is the opposite. **Alike**: yes if the interval is inside ±m, no if outside.",
+    "diverged runs. **Stays behind** is the opposite. **Alike**: yes if the interval is inside ±m, no if outside. "
     "**Slightly worse.** Yes if the interval of d is between -0.5 (or -m, if that is lower) and m. No if it is "
     "outside.",
     "**Share of the gap closed.** (scheme - joint) / (stage - joint), of means over paired runs, with the interval of "
@@ -47,10 +47,10 @@ RULES = (
     "correction, there is no gap to close; whether a scheme repairs joint training is then not tested.",
     "**About half the time.** At most two thirds of stage's epochs, by the ratio of paired runs. **Training fails**: "
     "the mean is at least 1 point below the best alpha's, with Student's interval. **Stable**: the ratio changes by "
-    "less than 20 %. **Keeps the factor**: at least nine of ten runs.",
-    "**Not below by more than 0.2 points.** Yes if the interval of d is above -0.2. No if it is below.",
+    "less than 20 %. **Keeps the factor**: at least nine of ten runs. "
+    "**Not below by more than 0.2 points.** Yes if the interval of d is above -0.2. No if it is below. "
     "**Undecided** is every comparison between yes and no. **Not tested** is a comparison with fewer than six pairs of "
-    "runs, and one in which both schemes have 0.00 in every run.",
+    "runs, and one in which both schemes have 0.00 in every run. "
     "**Claim.** Yes: every comparison is yes. In part: some are yes, and the others are not or were not tested. No: "
     "none is yes, and at least one is no. Undecided: none is yes or no.",
 )
