@@ -99,6 +99,19 @@ def test_the_first_lines_say_where_the_default_is_behind_by_more_than_the_margin
     assert behind(judge_page(evidence([])))[0].endswith("both frozen on development data: not tested.")
 
 
+def test_what_does_not_hold_starts_with_the_claims_that_have_a_no() -> None:
+    """With 10 % of WNUT-17 the default is below its rival; the differences of other claims depend on the seed."""
+    found = [
+        replace(one, test=one.test + 0.06 * (one.recipe.seed - 3.5) / 3.5) if one.recipe.head_std == 1.0 else one
+        for one in frozen_runs(6.0)
+    ]
+    text = to_markdown(documents(found, OPTIONS)["tagging"])
+    lines = re.findall(r"^- (.*)", text.split("## What does not hold")[1].split("\n#")[0], re.M)
+    marked = ["**no**" in line for line in lines]
+    assert marked == sorted(marked, reverse=True)
+    assert 0 < sum(marked) < len(marked)
+
+
 def test_claims_about_the_default_are_judged_on_all_corpora() -> None:
     verdicts = judge_page(evidence(frozen_runs(6.0)))
     status = {task: {one.claim.name: one.status for one in each} for task, each in verdicts.items()}

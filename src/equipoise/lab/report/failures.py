@@ -17,7 +17,7 @@ def failures(
     about: Sequence[str] = (),
     title: str = TITLE,
 ) -> list[Block]:
-    """The claims that do not hold everywhere, with the comparisons that say so.
+    """The claims that do not hold everywhere, with the comparisons that say so; those with a no first.
 
     Args:
         every: one entry per task with records.
@@ -25,7 +25,8 @@ def failures(
         about: names of claims; all if there are none.
         title: of the section.
     """
-    items, tested = [], 0
+    items: list[tuple[bool, str]] = []
+    tested = 0
     for one in every:
         for verdict in verdicts[one.task]:
             if about and verdict.claim.name not in about:
@@ -37,7 +38,9 @@ def failures(
                     f"{check.name}: {'**no**' if check.outcome == NO else UNDECIDED}, {check.effect or check.numbers}"
                     for check in against
                 )
-                items.append(f"{corpus(one.task)}: {verdict.claim.text} {shown}.")
+                refuted = any(check.outcome == NO for check in against)
+                items.append((not refuted, f"{corpus(one.task)}: {verdict.claim.text} {shown}."))
     if items:
-        return [Heading(2, title), Items(tuple(items))]
+        items.sort(key=lambda item: item[0])  # those with a no first; the order of tasks and claims stays
+        return [Heading(2, title), Items(tuple(text for _, text in items))]
     return [Text("Every claim that was tested holds.")] if tested else []
