@@ -166,7 +166,7 @@ def test_errors_are_one_line(call: Call, model: Path, tmp_path: Path, capsys: py
         (("predict", model, "--marginals"), "a model of chunking without a file is tested, and takes no --marginals"),
         (("predict", model, bad, "--fold", 1), "a model of chunking that tags a file takes no --fold"),
         (("train", "chunking", "--fold", 1), "chunking has only test fold 0, got 1"),
-        (("train", "chunking", "--net", "gru"), "chunking has the nets default, linear-N and bilstm"),
+        (("train", "chunking", "--net", "gru"), "chunking has the nets default, linear-N, window-K"),
         (
             ("train", "chunking", "--net", "default+senna"),
             "senna/words.lst is missing (and 1 more): put",
