@@ -242,7 +242,7 @@ class ChainCRF(CountedPotentials):
         self._check(unary, mask)
         kept = self._keep(unary, mask)
         parts = self._balanced(kept.blank(kept.compact(unary), 1), kept)
-        u, w = self.energy.norms(parts.unary, self._counted(parts.row), kept.lengths)()
+        u, w = self.energy.norms(parts.unary, self._counted(parts.pairwise), kept.lengths)()
         if kept.empty is None:
             return (u / w).mean()
         return kept.blank(u / w, 0).sum() / (~kept.empty).sum().clamp(min=1)

@@ -14,12 +14,11 @@ from .. import diagnosis
 from ..chain.checks import check_device, check_label_values, check_labels, check_scores, int64
 from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
-from ..energies import ChainEnergy, factors, scaled
+from ..energies import Balanced, ChainEnergy, balance
 from ..masking import Kept, keep
 from ..native.values import readable
 from ..scaling import Scaling
 from ..scaling.method import empty_like
-from ..scaling.norms import checked
 from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
 from .interface import Parameters
@@ -37,14 +36,6 @@ class Potentials(NamedTuple):
     unary: Tensor  # (*batch, L, M)
     pairwise: Tensor  # (M, M)
     lengths: Tensor  # (*batch,)
-
-
-class Parts(NamedTuple):
-    """Balanced scores. The pairwise part is one row of numbers: W, then start and end if the layer has them."""
-
-    unary: Tensor  # (*batch, L, M)
-    row: Tensor  # (1, K), or (*replicas, 1, ..., K)
-    penalty: Tensor | None  # what scaling adds to the loss of each example; None for 0
 
 
 class ChainPotentials(nn.Module):
@@ -184,16 +175,16 @@ class ChainPotentials(nn.Module):
         found = self._potentials(compact, kept, learning=True)[0]
         return found.unary, found.pairwise
 
-    def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Parts:
-        energy, method, row = self.energy, self.scaling, self._row()
-        learning = learning and method.learning(unary, row)
-        weights = None if kept.empty is None else ~kept.empty
-        norms = energy.norms(unary, self._counted(row), kept.lengths)
-        if method.needs_sizes:
-            norms = checked(norms)
-        learn = partial(method.learn, weights=weights) if learning else None
-        found = factors(energy, method, norms, method.state(), learn, weights)
-        return Parts(*scaled(energy, unary, row, found), found.penalty if method.has_penalty() else None)
+    def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Balanced:
+        """Balanced scores. The pairwise part is one row of numbers: W, then start and end if the layer has them."""
+        row, method = self._row(), self.scaling
+        return balance(
+            *(self.energy, method, unary, row, kept.lengths),
+            learning=learning and method.learning(unary, row),
+            counted=self._counted(row),
+            weights=None if kept.empty is None else ~kept.empty,
+            check_sizes=True,
+        )
 
     def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor | None]:
         """The potentials of compacted unary scores, and the penalty of scaling."""
@@ -201,10 +192,10 @@ class ChainPotentials(nn.Module):
             self.scaling.check_state("scaling.")
             diagnosis.check_scores(unary, self.pairwise, kept)
         parts = self._balanced(unary, kept, learning=learning)
-        found = self._assemble(parts.unary, parts.row, kept)
+        found = self._assemble(parts.unary, parts.pairwise, kept)
         if self.validate:  # scaling and boundary scores may also be NaN
             diagnosis.check_scores(found.unary, found.pairwise, kept)
-        return found, parts.penalty
+        return found, parts.penalty if self.scaling.has_penalty() else None
 
     def _assemble(self, unary: Tensor, row: Tensor, kept: Kept) -> Potentials:
         """Balanced scores, with boundary scores added and forbidden transitions at -inf."""

@@ -4,7 +4,8 @@ The layers in `crf/` and the training engine use the same two energies, `chain` 
 place where a scaling method meets an energy.
 """
 
-from .balance import Balanced, Factors, balance, factors, scaled
+from ..scaling.factors import Factors
+from .balance import Balanced, balance, factors, scaled
 from .chain import ChainEnergy
 from .energy import Energy
 from .gaussian import Embedded, GaussianEnergy

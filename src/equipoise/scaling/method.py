@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..native.values import eager, plain, transformed
 from .broadcasting import apply
-from .gradients import scale_gradient, with_gradients
+from .factors import factors
 from .kernel_state import KernelState
 from .norms import Norms, checked, measure, once
 
@@ -159,7 +159,7 @@ class Scaling(nn.Module):
 
     @staticmethod
     def gradient_factors(state: State, norms: Norms, weights: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
-        """What the gradients of U and W are multiplied by in a training step, see `scale_gradient`; None for 1."""
+        """What the gradients of U and W are multiplied by in a training step, see `gradients`; None for 1."""
         return None
 
     def kernel_state(self) -> KernelState | None:
@@ -178,14 +178,9 @@ class Scaling(nn.Module):
 
     def forward(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both parts in balance: unary (*batch, L, M), of which the first `lengths` count, and any pairwise scores."""
-        norms = self._norms(unary, pairwise, lengths)
-        if not self.learning(unary, pairwise):
-            return apply(*self.factors(self.state(), norms), unary, pairwise)
-        found = self.gradient_factors(self.state(), norms)
-        if found is not None:
-            unary, pairwise = scale_gradient(unary, found[0]), scale_gradient(pairwise, found[1])
-            norms = with_gradients(norms, *found)
-        return apply(*self.factors(self.learn(norms), norms), unary, pairwise)
+        learn = self.learn if self.learning(unary, pairwise) else None
+        each = factors(self, self._norms(unary, pairwise, lengths), self.state(), learn)
+        return apply(each.a, each.b, *each.on_gradients(unary, pairwise))
 
     def penalty(self, unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Tensor:
         """What is added to the mean loss, a scalar."""
