@@ -19,8 +19,8 @@ import equipoise
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "equipoise"
-CORE = "native chain gaussian objectives constraints labels masking diagnosis scaling energies crf compat integrations"
-LAB = "files scales schemes recipe data nets tasks tagger training plan run judge report demo bench cli"
+CORE = "native chain gaussian objectives constraints labels masking scaling diagnosis energies crf compat integrations"
+LAB = "escaping files scales schemes recipe data nets tasks tagger training plan run judge report demo bench cli"
 LAYERS = [*CORE.split(), *(f"lab.{name}" for name in LAB.split())]
 
 
