@@ -76,12 +76,14 @@ def heads_short(every: Sequence[Evidence]) -> Grid:
 
 
 def rates_short(every: Sequence[Evidence]) -> Grid:
-    """Development F1 by learning rate and size of data, the mean over corpora: one row per method."""
-    rows = [
-        (method_label(method), *(_number(_development_mean(every, condition, method)) for condition in BY_RATE))
+    """Development F1 by learning rate and size of data, the mean over corpora: one row per method with results."""
+    means = {
+        method: [_development_mean(every, condition, method) for condition in BY_RATE]
         for method in dict.fromkeys((*SHOWN, frozen.DEFAULT))
-    ]
-    return Grid(("development F1, mean over corpora", *(one.name for one in BY_RATE)), tuple(rows))
+    }
+    places = [i for i in range(len(BY_RATE)) if any(row[i] is not None for row in means.values())]
+    rows = [(method_label(name), *(_number(row[i]) for i in places)) for name, row in means.items() if any(row)]
+    return Grid(("development F1, mean over corpora", *(BY_RATE[i].name for i in places)), tuple(rows))
 
 
 def development_grid(one: Evidence) -> Grid | None:
