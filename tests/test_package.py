@@ -19,13 +19,17 @@ import equipoise
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "equipoise"
-CORE = "native chain gaussian objectives constraints labels masking scaling diagnosis energies crf compat integrations"
+CORE = (
+    "native chain gaussian objectives constraints labels masking scaling diagnosis energies crf spans compat "
+    "integrations"
+)
 LAB = "escaping files scales schemes recipe data nets tasks tagger training plan run judge report demo bench cli"
 LAYERS = [*CORE.split(), *(f"lab.{name}" for name in LAB.split())]
 
 
 def test_public_names() -> None:
-    for name in ("ChainCRF", "GaussianCRF", "chain", "constraints", "gaussian", "labels", "objectives", "scaling"):
+    names = "ChainCRF GaussianCRF ScoredSpan SpanDecoder chain constraints gaussian labels objectives scaling"
+    for name in names.split():
         assert hasattr(equipoise, name)
     functions = "score log_partition log_marginals edge_marginals decode top_k sample entropy mean_field"
     assert set(functions.split()) <= set(equipoise.chain.__all__)
@@ -38,7 +42,8 @@ def test_every_public_function_has_an_example() -> None:
     names = [getattr(equipoise.chain, name) for name in equipoise.chain.__all__]
     names += [getattr(equipoise.gaussian, name) for name in equipoise.gaussian.__all__ if name.islower()]
     names += [getattr(equipoise.objectives, name) for name in ("likelihood", "marginal", "margin", "mean_field")]
-    names += [equipoise.ChainCRF, equipoise.GaussianCRF, equipoise.scaling.Fixed, equipoise.constraints.from_labels]
+    names += [equipoise.ChainCRF, equipoise.GaussianCRF, equipoise.SpanDecoder, equipoise.scaling.Fixed]
+    names += [equipoise.constraints.from_labels]
     for name in names:
         assert ">>>" in name.__doc__, name
 

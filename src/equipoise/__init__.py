@@ -2,6 +2,18 @@
 
 from . import chain, constraints, gaussian, labels, objectives, scaling
 from .crf import ChainCRF, GaussianCRF
+from .spans import ScoredSpan, SpanDecoder
 
 __version__ = "0.1.0"
-__all__ = ["ChainCRF", "GaussianCRF", "chain", "constraints", "gaussian", "labels", "objectives", "scaling"]
+__all__ = [
+    "ChainCRF",
+    "GaussianCRF",
+    "ScoredSpan",
+    "SpanDecoder",
+    "chain",
+    "constraints",
+    "gaussian",
+    "labels",
+    "objectives",
+    "scaling",
+]

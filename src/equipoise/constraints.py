@@ -79,7 +79,7 @@ def from_labels(labels: Sequence[str] | Mapping[int, str] | Mapping[str, str], s
     ('O', 'B-NP', 'I-NP')
     """
     scheme, rules = named(scheme)
-    names = _sorted_by_index(labels) if isinstance(labels, Mapping) else tuple(labels)
+    names = sorted_by_index(labels) if isinstance(labels, Mapping) else tuple(labels)
     if len(set(names)) != len(names):
         raise ValueError(f"labels must be distinct, got {list(names)}")
     parts = [split(label, scheme) for label in names]
@@ -98,7 +98,7 @@ def named(scheme: str) -> tuple[str, Scheme]:
     return scheme.upper(), SCHEMES[scheme.upper()]
 
 
-def _sorted_by_index(labels: Mapping[int, str] | Mapping[str, str]) -> tuple[str, ...]:
+def sorted_by_index(labels: Mapping[int, str] | Mapping[str, str]) -> tuple[str, ...]:
     """The labels of the indices 0 to M - 1."""
     try:
         by_index = {int(index): label for index, label in labels.items()}

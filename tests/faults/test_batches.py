@@ -14,9 +14,9 @@ from equipoise.lab.tagger.columns import Sentence
 from equipoise.lab.tagger.features import Vocabulary
 from equipoise.lab.tagger.model import CHUNK_WORDS
 from equipoise.lab.tagger.net import BiLSTM, Sizes
-from equipoise.lab.tagger.probability import span_probabilities
 from equipoise.lab.tagger.tagset import TagSet, infer
 from equipoise.labels import Span
+from equipoise.spans.probability import span_probabilities
 
 SHORT = sentences(200)
 POOL = training.POOL

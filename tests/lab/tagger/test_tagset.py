@@ -7,9 +7,10 @@ import torch
 
 from equipoise import ChainCRF, chain
 from equipoise.lab.tagger.columns import Sentence
-from equipoise.lab.tagger.probability import span_probabilities
-from equipoise.lab.tagger.tagset import TagSet, broken, infer
+from equipoise.lab.tagger.tagset import TagSet, infer
 from equipoise.labels import Span
+from equipoise.spans.probability import span_probabilities
+from equipoise.spans.tables import broken
 
 
 def sentence(tags: str) -> Sentence:
@@ -40,7 +41,7 @@ def test_one_sentence_decides_between_iob1_and_iob2() -> None:
     tags = infer([sentence("B-X I-X O"), both], None, "a.conll")
     rules = tags.constraints()
     assert rules is not None
-    assert broken([sentence("B-X I-X O"), both], rules) == 1
+    assert broken([sentence("B-X I-X O").tags, both.tags], rules) == 1
 
 
 def test_tags_without_types_are_spans_of_one_type() -> None:

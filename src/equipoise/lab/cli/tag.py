@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 import tyro
 
+from ...spans.tables import broken
 from ..data.errors import DataError
 from ..escaping import escaped, to_json
 from ..files import WritingError, write_whole
@@ -20,7 +21,7 @@ from ..tagger.folder import STATE, WEIGHTS, has_model, locked
 from ..tagger.html import page
 from ..tagger.model import Tagger, load
 from ..tagger.net import BiLSTM
-from ..tagger.tagset import TagSet, broken, infer
+from ..tagger.tagset import TagSet, infer
 from ..tagger.training import Settings, default_epochs, fit
 from . import tag_output
 from .choices import Device, check_device
@@ -199,7 +200,7 @@ def tag_score(
 
 def _warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequence[Path | None]) -> None:
     rules = tags.constraints()
-    if rules is not None and (count := broken(parts[0], rules)):
+    if rules is not None and (count := broken([sentence.tags for sentence in parts[0]], rules)):
         what = f"{count} of {len(parts[0])} sentences of {paths[0]} break the rules of {tags.scheme}"
         _say(f"{what}: their tags are repaired in training")
     for part, path in zip(parts[1:], paths[1:], strict=True):

@@ -8,10 +8,11 @@ from dataclasses import fields as names_of
 from pathlib import Path
 from typing import Any
 
+from ...spans.tables import INFERRED
 from ..data.errors import DataError
 from .features import Vocabulary
 from .net import Sizes
-from .tagset import NAMES, TagSet
+from .tagset import TagSet
 
 NAME = "tagger.json"
 FORMAT, FIRST_FORMAT = "equipoise tagger 2", "equipoise tagger 1"
@@ -89,7 +90,7 @@ def _labels(value: Any) -> bool:
 
 
 def _scheme(value: Any) -> bool:
-    return value in (*NAMES, "none")
+    return value in (*INFERRED, "none")
 
 
 def _number(value: Any, least: int, most: int = 2**62) -> bool:

@@ -16,13 +16,13 @@ from ... import scaling
 from ...chain.problem import IGNORE
 from ...crf import ChainCRF
 from ...labels import Span
+from ...spans.probability import span_probabilities
 from ..data import tensors
 from ..data.errors import DataError
 from .batches import cut
 from .features import Vocabulary
 from .folder import DESCRIPTION, WEIGHTS, Content, read, write
 from .net import BiLSTM, Sizes
-from .probability import span_probabilities
 from .tagset import TagSet
 
 CHUNK, CHUNK_WORDS = 64, 64 * 256

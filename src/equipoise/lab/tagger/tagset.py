@@ -3,29 +3,14 @@
 With the scheme "none" tags are plain labels: each word whose label is not O is a span.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from ...constraints import OUTSIDE, SCHEMES, Constraints, from_labels, named, split
+from ...constraints import Constraints, from_labels
 from ...labels import Span, to_spans
+from ...spans.tables import UNTYPED, Tables, fitting, tables, unbroken
 from .columns import Sentence
-
-UNTYPED = "span"
-"""The type of spans whose tags have none: B, I, O."""
-NAMES = ("IOB2", "IOB1", "BIOES", "BILOU", "BMES")
-
-
-class Tables(NamedTuple):
-    """Where one span can continue, and the type of each label."""
-
-    joined: Tensor  # (M, M), whether labels i and j, side by side, belong to one span
-    kinds: list[str | None]  # None for O
 
 
 @dataclass(frozen=True)
@@ -52,13 +37,7 @@ class TagSet:
 
     @cached_property
     def tables(self) -> Tables:
-        if self.scheme == "none":
-            size = len(self.labels)
-            return Tables(torch.zeros(size, size).bool(), [None if x == "O" else x for x in self.labels])
-        scheme, rules = named(self.scheme)
-        parts = [split(label, scheme) for label in self.labels]
-        table = torch.tensor([[rules.joined(a, b) for b in parts] for a in parts])
-        return Tables(table, [None if part == OUTSIDE else part[1] or UNTYPED for part in parts])
+        return tables(self.labels, self.scheme)
 
 
 def infer(sentences: Sequence[Sentence], scheme: str | None, source: object) -> TagSet:
@@ -76,28 +55,9 @@ def infer(sentences: Sequence[Sentence], scheme: str | None, source: object) -> 
     if seen == ["O"]:
         raise ValueError(f"{source} has only the tag O: there are no spans to learn")
     labels = ("O", *(tag for tag in seen if tag != "O"))
-    fitting = [scheme] if scheme else _fitting(seen)
+    names = [scheme] if scheme else fitting(seen)
     try:
-        rules = {name: from_labels(labels, name) for name in fitting or ["IOB2"]}
+        rules = {name: from_labels(labels, name) for name in names or ["IOB2"]}
     except ValueError as error:
         raise ValueError(f"{source}: {error}; for plain labels use --scheme none") from None
-    unbroken = [name for name in rules if broken(sentences, rules[name]) == 0]
-    return TagSet(labels, (unbroken or list(rules))[0])
-
-
-def _fitting(tags: Iterable[str]) -> list[str]:
-    """The schemes that have the prefixes of these tags."""
-    prefixes = {tag.partition("-")[0] for tag in tags if tag != "O"}
-    return [name for name in NAMES if prefixes <= set(SCHEMES[name].prefixes)]
-
-
-def broken(sentences: Iterable[Sentence], rules: Constraints) -> int:
-    """The number of sentences whose tags break the rules. The rules must know all tags."""
-    number = {label: i for i, label in enumerate(rules.labels)}
-    allowed, start, end = rules.transitions.tolist(), rules.start.tolist(), rules.end.tolist()
-    count = 0
-    for sentence in sentences:
-        ids = [number[tag] for tag in sentence.tags]
-        legal = all(allowed[a][b] for a, b in pairwise(ids))
-        count += not (legal and start[ids[0]] and end[ids[-1]])
-    return count
+    return TagSet(labels, unbroken([sentence.tags for sentence in sentences], rules))

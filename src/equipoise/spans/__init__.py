@@ -1,0 +1,6 @@
+"""Spans from scores: valid spans of any token classifier, and the exact probability of each."""
+
+from .biases import Biases, Point
+from .decoder import ScoredSpan, SpanDecoder
+
+__all__ = ["Biases", "Point", "ScoredSpan", "SpanDecoder"]
