@@ -106,32 +106,6 @@ def call_layer(seed: int) -> Counter[str]:
     return Counter({"layer calls": 12})
 
 
-def call_gaussian(seed: int) -> Counter[str]:
-    import torch
-
-    from equipoise import gaussian
-
-    generator = torch.Generator().manual_seed(seed)
-
-    def integer(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=generator))
-
-    torch.set_num_threads(integer(1, 4))
-    batch, length, d, m = (
-        integer(1, 4),
-        (integer(1, 50), integer(2000, 5000))[integer(0, 2)],
-        integer(1, 65),
-        integer(2, 9),
-    )
-    dtype = (torch.float32, torch.float64, torch.float16)[integer(0, 3)]
-    u, a = (torch.randn(batch, length, k, generator=generator).to(dtype) for k in (m, d))
-    u, a = ((x.mT.contiguous().mT if integer(0, 2) else x).requires_grad_() for x in (u, a))
-    ridge = torch.full((batch,), 10.0 * length * d, dtype=torch.promote_types(dtype, torch.float32), requires_grad=True)
-    s = gaussian.solve(u, a, ridge)
-    torch.autograd.grad(s.sum(), (u, a, ridge))
-    return Counter({"Gaussian calls": 2})
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=5000, help="number of calls of C functions, at least")
@@ -148,16 +122,15 @@ def main() -> int:
 
     from equipoise.chain.cpu.library import library as chain_library
     from equipoise.crf.cpu.prepare import library as layer_library
-    from equipoise.gaussian.cpu.library import library as gaussian_library
 
-    libraries = chain_library, layer_library, gaussian_library
+    libraries = chain_library, layer_library
     if any(made(dtype) is None for made in libraries for dtype in (torch.float32, torch.float64)):
         print("a library could not be compiled or loaded", file=sys.stderr)
         return 2
     counts, seed = Counter[str](), options.seed
     while sum(counts.values()) < options.calls:
         try:
-            counts += call_chain(seed) + call_layer(seed) + call_gaussian(seed)
+            counts += call_chain(seed) + call_layer(seed)
         except BaseException:
             print(f"seed {seed}", file=sys.stderr)
             raise

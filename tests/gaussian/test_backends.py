@@ -11,8 +11,6 @@ from gaussian import triton_backend
 from torch import Tensor
 
 from equipoise.gaussian import passes
-from equipoise.gaussian.cpu import backend as cpu
-from equipoise.gaussian.cpu.library import library
 
 # images, pixels, dimensions, labels: sizes that are no multiple of a vector, a tile or a block
 SIZES = [(2, 1, 1, 1), (3, 257, 5, 2), (2, 256, 4, 21), (5, 40, 64, 2), *((2, 1100, 6, m) for m in range(1, 6))]
@@ -24,11 +22,9 @@ LAYOUTS = pytest.mark.parametrize("channels_first", [False, True], ids=["channel
 
 def backend(name: str) -> tuple[ModuleType, str]:
     """The backend and its device, or a skip."""
-    if name == "cpu" and library(torch.float32) is None:
-        pytest.skip("needs a C compiler")
     if name == "gpu" and triton_backend.gpu is None:
         pytest.skip("needs Triton")
-    found = {"passes": passes, "cpu": cpu, "gpu": triton_backend.gpu}[name]
+    found = {"passes": passes, "gpu": triton_backend.gpu}[name]
     return found, triton_backend.DEVICE if name == "gpu" else "cpu"
 
 
@@ -80,8 +76,7 @@ def check(name: str, tensors: tuple[Tensor, ...], dtype: torch.dtype, wanted: tu
 @pytest.mark.parametrize(
     ("name", "dtype", "size"),
     [
-        *(("passes", torch.float32, size) for size in SIZES),
-        *(("cpu", dtype, size) for dtype in LIMITS for size in SIZES + LARGE),
+        *(("passes", dtype, size) for dtype in LIMITS for size in SIZES + LARGE),
         *(("gpu", torch.float32, size) for size in SIZES),
     ],
     ids=str,
@@ -90,13 +85,13 @@ def test_solve_and_gradients(name: str, dtype: torch.dtype, size: tuple[int, ...
     check(name, system(*size, channels_first), dtype)
 
 
-@pytest.mark.parametrize("name", ["passes", "cpu", "gpu"])
+@pytest.mark.parametrize("name", ["passes", "gpu"])
 @pytest.mark.parametrize("n", range(3))
 def test_gradients_that_are_not_needed_are_none(name: str, n: int) -> None:
     check(name, system(2, 300, 3, 2, True), torch.float32, tuple(k == n for k in range(3)))
 
 
-@pytest.mark.parametrize("name", ["passes", "cpu", "gpu"])
+@pytest.mark.parametrize("name", ["passes", "gpu"])
 @pytest.mark.parametrize("stride", ["expanded", "every second pixel", "shared image"])
 def test_strided_tensors(name: str, stride: str) -> None:
     u, a, ridge, g = (x.float() for x in system(2, 300, 3, 2, True))
@@ -110,7 +105,7 @@ def test_strided_tensors(name: str, stride: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in (divide|matmul):RuntimeWarning")  # numpy, in the interpreter
-@pytest.mark.parametrize("name", ["passes", "cpu", "gpu"])
+@pytest.mark.parametrize("name", ["passes", "gpu"])
 def test_a_singular_image_is_nan_and_does_not_affect_the_others(name: str) -> None:
     module, device = backend(name)
     a = torch.tensor([[[3.0], [4.0]], [[1.0], [2.0]]], device=device)
@@ -121,7 +116,7 @@ def test_a_singular_image_is_nan_and_does_not_affect_the_others(name: str) -> No
 
 
 @LAYOUTS
-@pytest.mark.parametrize("name", ["passes", "cpu", "gpu"])
+@pytest.mark.parametrize("name", ["passes", "gpu"])
 def test_gram_and_turn(name: str, channels_first: bool) -> None:
     module, device = backend(name)
     a, q = normal(2, 300, 5, channels_first=channels_first).to(device), normal(2, 5, 5, seed=1).to(device)
@@ -131,7 +126,7 @@ def test_gram_and_turn(name: str, channels_first: bool) -> None:
     assert turned.stride() == a.stride()
 
 
-@pytest.mark.parametrize("name", ["passes", "cpu", "gpu"])
+@pytest.mark.parametrize("name", ["passes", "gpu"])
 def test_an_empty_batch(name: str) -> None:
     module, device = backend(name)
     u, a, ridge = (torch.zeros(0, *shape, device=device) for shape in ((5, 2), (5, 3), ()))

@@ -11,10 +11,6 @@ from torch import Tensor
 
 from equipoise import gaussian
 from equipoise.gaussian import passes, systems
-from equipoise.gaussian.cpu import backend as cpu
-from equipoise.gaussian.cpu.library import library
-
-needs_compiler = pytest.mark.skipif(library(torch.float32) is None, reason="needs a C compiler")
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +28,9 @@ def negative(x: Tensor) -> Tensor:
     return torch._neg_view(-x)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("cpu", marks=needs_compiler),
-        pytest.param("gpu", marks=pytest.mark.skipif(triton_backend.gpu is None, reason="needs Triton")),
-    ],
-)
-def test_negative_views(name: str) -> None:
-    backend, device = (cpu, "cpu") if name == "cpu" else (triton_backend.gpu, triton_backend.DEVICE)
+@pytest.mark.skipif(triton_backend.gpu is None, reason="needs Triton")
+def test_negative_views() -> None:
+    backend, device = triton_backend.gpu, triton_backend.DEVICE
     unary, embeddings, g = normal(2, 20, 3).to(device), normal(2, 20, 4, seed=1).to(device), normal(2, 20, 3, seed=2)
     ridge, results = torch.full((2,), 100.0, device=device), []
     for view in (Tensor.clone, negative):
@@ -89,7 +79,6 @@ def relative(got: Tensor, want: Tensor) -> float:
     return float((got.double() - want).norm() / want.norm())
 
 
-@needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_solved_as_accurately_as_float32_can_express(dtype: torch.dtype) -> None:
     for seed in range(300):
@@ -98,7 +87,6 @@ def test_half_precision_is_solved_as_accurately_as_float32_can_express(dtype: to
         assert relative(gaussian.solve(unary, embeddings, ridge), want) < 1e-7
 
 
-@needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gradients_of_half_precision(dtype: torch.dtype) -> None:
     """They are those of float64, rounded to the dtype of each input."""
@@ -118,13 +106,11 @@ def test_gradients_of_half_precision(dtype: torch.dtype) -> None:
             torch.testing.assert_close(got, want.to(given.dtype), rtol=information.eps, atol=atol)
 
 
-@pytest.mark.parametrize("name", ["passes", "cpu", "gpu"])
+@pytest.mark.parametrize("name", ["passes", "gpu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_the_error_is_at_most_the_condition_number_times_the_rounding_error(name: str, dtype: torch.dtype) -> None:
     """In every backend: 5e-7 is about 4 units in the last place of float32."""
-    backend, device = {"passes": passes, "cpu": cpu, "gpu": triton_backend.gpu}[name], "cpu"
-    if name == "cpu" and library(dtype if dtype == torch.float32 else torch.float64) is None:
-        pytest.skip("needs a C compiler")
+    backend, device = {"passes": passes, "gpu": triton_backend.gpu}[name], "cpu"
     if name == "gpu":
         device = triton_backend.DEVICE
         if backend is None or (device == "cpu" and dtype == torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Chooses a backend: `passes` in plain torch, the specification, or C or Triton code that must equal it."""
+"""Chooses a backend: `passes` in plain torch, the specification, or Triton code that must equal it."""
 
 import functools
 import inspect
@@ -11,16 +11,11 @@ from torch import Tensor
 
 from ..native.values import TRITON, transforming
 from . import passes
-from .cpu import backend as cpu
 
 
 def best(*tensors: Tensor) -> ModuleType:
-    """`gpu` or `cpu` if they support these tensors, else `passes`. All three have the same functions."""
-    if transforming():
-        return passes
-    if tensors[0].is_cpu:
-        return cpu if cpu.serves(*tensors) else passes
-    if not tensors[0].is_cuda or not TRITON:
+    """`gpu` if it supports these tensors, else `passes`. Both have the same functions."""
+    if transforming() or not tensors[0].is_cuda or not TRITON:
         return passes
     from .gpu import backend as gpu
 

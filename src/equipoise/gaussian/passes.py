@@ -7,8 +7,10 @@
                V C + S E and -<V, S>              A and ridge
 
 Shapes: A (B, L, D); X, G, S and V (B, L, M). Coefficients have labels first, (B, M, D): BLAS is fast for products
-with few rows and long columns. Half precision is multiplied as float32. This file is the specification: the
-backends in `cpu` and `gpu` have the same functions `solve`, `solve_gradients`, `gram` and `turn`, and must equal it.
+with few rows and long columns. On a CPU, half precision is multiplied as float64: the products are then exact, so that
+rounding errors are not multiplied by the condition number. Elsewhere it is multiplied as float32. This file is the
+specification: the backend in `gpu` has the same functions `solve`, `solve_gradients`, `gram` and `turn`, and must equal
+it.
 """
 
 import torch
@@ -20,11 +22,15 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of unary, embeddings and ridge; None where not needed."""
 
 FEW = 8  # up to this many labels, the pixels of a label are contiguous in memory
+PIECE = 2048  # pixels
 HALF = (torch.float16, torch.bfloat16)
 
 
 def solve(unary: Tensor, embeddings: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """s (B, L, M), c (B, M, D) and the inverses (B, 2, D, D)."""
+    if _is_exact(embeddings):
+        s, c, inverses = solve(unary.double(), embeddings.double(), ridge.double())
+        return s.to(ridge.dtype), c, inverses
     gram, product = moments(unary, embeddings)
     inverses = invert(gram, ridge, unary.shape[-1])
     c = coefficients(product, inverses)
@@ -42,6 +48,14 @@ def solve_gradients(
     wanted: tuple[bool, ...],
 ) -> Gradients:
     """The `wanted` gradients of U (in the given dtype), A and ridge, from g = dL/ds and the results of `solve`."""
+    if _is_exact(embeddings):
+        g, s, c, inverses, a, r = (x.double() for x in (g, s, c, inverses, embeddings, ridge))
+        of_unary, of_embeddings, of_ridge = solve_gradients(g, s, c, inverses, a, r, dtype, wanted)
+        return (
+            of_unary,
+            None if of_embeddings is None else of_embeddings.to(embeddings.dtype),
+            None if of_ridge is None else of_ridge.to(ridge.dtype),
+        )
     e = coefficients(contract(g, embeddings), inverses)
     return spread(g, e, s, c, embeddings, ridge, dtype, wanted)
 
@@ -54,12 +68,12 @@ def moments(x: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
 def gram(embeddings: Tensor) -> Tensor:
     """A^T A, (B, D, D)."""
     a = _wide(embeddings)
-    return a.mT @ a
+    return _sum_over_pixels(a, a)
 
 
 def contract(x: Tensor, embeddings: Tensor) -> Tensor:
     """X^T A, (B, M, D)."""
-    return _wide(x).mT @ _wide(embeddings)
+    return _sum_over_pixels(_wide(x), _wide(embeddings))
 
 
 def expand(x: Tensor, c: Tensor, embeddings: Tensor, ridge: Tensor) -> Tensor:
@@ -112,6 +126,22 @@ def turn(embeddings: Tensor, q: Tensor) -> Tensor:
     a = _wide(embeddings)
     out = (q.mT @ a.mT).mT if a.stride(-2) == 1 else a @ q
     return out.to(embeddings.dtype)
+
+
+def _sum_over_pixels(x: Tensor, y: Tensor) -> Tensor:
+    """X^T Y; pieces of an image are added up in float64, so that rounding errors do not grow with its size."""
+    pieces = x.shape[-2] // PIECE
+    if pieces < 2 or x.dtype == torch.float64 or not x.is_cpu:
+        return x.mT @ y
+    inside = pieces * PIECE
+    each = [z[..., :inside, :].unflatten(-2, (pieces, PIECE)) for z in (x, y)]
+    total = (each[0].mT @ each[1]).sum(-3, dtype=torch.float64)
+    return (total + x[..., inside:, :].mT @ y[..., inside:, :]).to(x.dtype)
+
+
+def _is_exact(embeddings: Tensor) -> bool:
+    """Whether to compute in float64, which costs too much on other devices."""
+    return embeddings.dtype in HALF and embeddings.is_cpu
 
 
 def _wide(x: Tensor) -> Tensor:

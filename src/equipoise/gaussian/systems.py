@@ -2,7 +2,7 @@
 
     c = (ridge I - G)^-1 (t - t_bar) - (M-1) (ridge I + (M-1) G)^-1 t_bar        G = A^T A,  t = A^T U
 
-This file is the specification; `cpu/systems.h` and `gpu/systems.py` must equal it.
+This file is the specification; `gpu/systems.py` must equal it.
 """
 
 import torch

@@ -1,1 +1,0 @@
-"""The Gaussian solve on the CPU, in C."""
