@@ -151,7 +151,7 @@ def _by_mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor | None) -> T
 
 
 RULES: dict[str, Rule] = {
-    "map": lambda unary, pairwise, lengths: inference.decode(unary, pairwise, lengths)[0],
+    "map": lambda unary, pairwise, lengths: inference.decode(unary.detach(), pairwise.detach(), lengths)[0],
     "marginal": _by_marginals,
     "mean_field": _by_mean_field,
     "unary": lambda unary, pairwise, lengths: _by_unary(unary, lengths),

@@ -1,5 +1,9 @@
 """The choice of a backend: the exp domain is used only where nothing can underflow."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -35,3 +39,29 @@ def test_no_exp_domain_if_it_could_underflow(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_fits(unary: torch.Tensor, pairwise: torch.Tensor, answer: bool) -> None:
     assert exponential.fits(unary, pairwise) is answer
+
+
+def test_a_forced_backend_is_taken_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain_of_zeros = problem(torch.zeros(4, 2), torch.zeros(2, 2))
+    monkeypatch.setattr(backends, "FORCED", "reference")
+    assert backends.choose(chain_of_zeros)[1] == "reference"
+    monkeypatch.setattr(backends, "FORCED", "cpu")
+    monkeypatch.setattr(backends, "library", lambda dtype: None)
+    with pytest.raises(RuntimeError, match="EQUIPOISE_BACKEND is cpu, which cannot run here: there is no C compiler"):
+        chain.log_partition(torch.zeros(4, 2), torch.zeros(2, 2))
+    monkeypatch.setattr(backends, "FORCED", "fpga")
+    with pytest.raises(RuntimeError, match="must be reference, cpu or gpu"):
+        chain.log_partition(torch.zeros(4, 2), torch.zeros(2, 2))
+
+
+def test_the_environment_forces_a_backend() -> None:
+    code = """
+import torch
+from equipoise.chain import backends
+from equipoise.chain.checks import problem
+from equipoise.crf import prepare
+print(backends.choose(problem(torch.zeros(4, 2), torch.zeros(2, 2)))[1], prepare.kernels_for(torch.zeros(2)))
+"""
+    environment = os.environ | {"EQUIPOISE_BACKEND": "reference"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["reference", "None"]

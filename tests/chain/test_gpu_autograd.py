@@ -10,45 +10,13 @@ from triton_chains import DEVICE, gpu, make, on_device, strict_memory
 
 from equipoise import ChainCRF, chain, objectives
 from equipoise.chain import backends
+from equipoise.chain.traced import Traced
 
 __all__ = ["strict_memory"]  # a fixture
 pytestmark = [
     pytest.mark.usefixtures("strict_memory"),
     pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning"),  # log 0 is -inf in the kernels
 ]
-
-
-def test_vmap_is_a_batch() -> None:
-    p = make((3,), 3, 2, (3,))
-    got = torch.vmap(gpu.forward)(p.unary, p.pairwise, p.lengths)[0]
-    torch.testing.assert_close(got, gpu.forward(*p)[0])
-    marginals = torch.vmap(
-        lambda u, n: gpu.marginals(n + 0.0, u, p.pairwise[0], n, gpu.forward(u, p.pairwise[0], n)[1])
-    )
-    assert marginals(p.unary, p.lengths)[1].shape == p.pairwise.shape
-    labels = p.unary.argmax(-1)
-    loss, known = torch.vmap(gpu.cross_entropy)(p.unary, p.pairwise, p.lengths, labels)
-    weigh = torch.vmap(gpu.cross_entropy_gradient, in_dims=(0, None, None, None, None, None))
-    weight = torch.eye(3, device=DEVICE)  # the messages are not batched here
-    each = weigh(weight, *p, labels, known)
-    torch.testing.assert_close(each[0].sum(0), gpu.cross_entropy_gradient(torch.ones_like(loss), *p, labels, known)[0])
-
-
-def test_operators_declare_the_shapes_of_their_results() -> None:
-    p = make((2,), 3, 2)
-    log_z, alpha = gpu.forward(*p)
-    known = gpu.messages(*p)
-    for name, args in {
-        "chain_forward": (*p, None),
-        "chain_marginals": (log_z, *p, alpha, p.unary.argmax(-1)),
-        "chain_messages": p,
-        "chain_transport": (p.unary, log_z, *p, *known[:2]),
-        "chain_cross_entropy": (*p, p.unary.argmax(-1)),
-        "chain_cross_entropy_gradient": (log_z, *p, p.unary.argmax(-1), *known[:2]),
-        "chain_decode": p,
-    }.items():
-        operator = getattr(torch.ops.equipoise, name).default
-        torch.library.opcheck(operator, tuple(args), test_utils=("test_schema", "test_faketensor"))
 
 
 @pytest.fixture
@@ -58,6 +26,44 @@ def use_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backends.KERNELS, "gpu", gpu)
     monkeypatch.setattr(backends, "gpu", gpu, raising=False)
     monkeypatch.setattr(gpu, "supports", lambda unary, pairwise: unary.dtype == torch.float32)
+
+
+@pytest.mark.usefixtures("use_kernels")
+def test_vmap_is_a_batch() -> None:
+    p = make((3,), 3, 2, (3,))
+    traced = Traced("gpu")
+    got = torch.vmap(traced.forward)(p.unary, p.pairwise, p.lengths)[0]
+    torch.testing.assert_close(got, gpu.forward(*p)[0])
+    marginals = torch.vmap(
+        lambda u, n: traced.marginals(n + 0.0, u, p.pairwise[0], n, traced.forward(u, p.pairwise[0], n)[1])
+    )
+    assert marginals(p.unary, p.lengths)[1].shape == p.pairwise.shape
+    labels = p.unary.argmax(-1)
+    loss, known = torch.vmap(traced.cross_entropy)(p.unary, p.pairwise, p.lengths, labels)
+    weigh = torch.vmap(traced.cross_entropy_gradient, in_dims=(0, None, None, None, None, None))
+    weight = torch.eye(3, device=DEVICE)  # the messages are not batched here
+    each = weigh(weight, *p, labels, known)
+    torch.testing.assert_close(each[0].sum(0), gpu.cross_entropy_gradient(torch.ones_like(loss), *p, labels, known)[0])
+
+
+@pytest.mark.usefixtures("use_kernels")
+def test_operators_declare_the_shapes_of_their_results() -> None:
+    p = make((2,), 3, 2)
+    log_z, alpha = gpu.forward(*p)
+    known, labels = gpu.messages(*p), p.unary.argmax(-1)
+    checks = ("test_schema", "test_faketensor", *(["test_aot_dispatch_dynamic"] if DEVICE == "cuda" else []))
+    for name, args in {
+        "forward": (*p, None),
+        "marginals": (log_z, *p, alpha, labels),
+        "messages": p,
+        "transport": (p.unary, None, log_z, *p, *known),
+        "cross_entropy": (*p, labels),
+        "cross_entropy_gradient": (log_z, *p, labels, *known),
+        "entropy": p,
+    }.items():
+        operator = getattr(torch.ops.equipoise, f"chain_{name}").default
+        torch.library.opcheck(operator, (*args, "gpu"), test_utils=checks)
+    torch.library.opcheck(torch.ops.equipoise.chain_decode.default, tuple(p), test_utils=checks)
 
 
 @pytest.mark.usefixtures("use_kernels")

@@ -1,5 +1,6 @@
 """Linear-chain CRF (§4.1): exact inference as pure functions of unary and pairwise scores."""
 
+from . import operators as operators
 from .checks import check
 from .inference import (
     decode,

@@ -2,9 +2,10 @@
 
 A backend is a module with the functions of `Backend`, on the fields of a `Problem` whose pairwise is spread. Each
 backend has its own format for alpha and beta, so a backward pass uses the backend that computed them: autograd saves
-its name.
+its name. In a trace, a dispatch mode or a vmap the functions are operators (`traced`).
 """
 
+import os
 from typing import Protocol
 
 import torch
@@ -20,6 +21,7 @@ from .problem import Problem
 from .reference import Messages
 from .scoring import WeightedGradient
 from .totals import Total
+from .traced import Traced
 
 
 class Backend(Protocol):
@@ -39,8 +41,6 @@ class Backend(Protocol):
     ) -> tuple[Tensor, Tensor]: ...
 
     def messages(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Messages: ...
-
-    def log_beta(self, known: Messages, /) -> Tensor: ...
 
     def transport(
         self,
@@ -65,7 +65,13 @@ class Backend(Protocol):
     def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
 
 
-class Kernels(Backend, Protocol):
+class ForValues(Backend, Protocol):
+    """A backend that is called directly, and so can give a meaning to its messages."""
+
+    def log_beta(self, known: Messages, /) -> Tensor: ...
+
+
+class Kernels(ForValues, Protocol):
     """Functions that C and Triton have in addition. They also accept pairwise before `spread`."""
 
     def log_marginals(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Tensor: ...
@@ -82,7 +88,7 @@ class Kernels(Backend, Protocol):
     ) -> tuple[Tensor, WeightedGradient]: ...
 
 
-BACKENDS: dict[str, Backend] = {"reference": reference, "exponential": exponential, "cpu": cpu}
+BACKENDS: dict[str, ForValues] = {"reference": reference, "exponential": exponential, "cpu": cpu}
 KERNELS: dict[str, Kernels] = {"cpu": cpu}
 if torch.cuda.is_available() and values.TRITON:
     from .gpu import backend as gpu
@@ -91,41 +97,82 @@ if torch.cuda.is_available() and values.TRITON:
     BACKENDS["gpu"] = KERNELS["gpu"] = gpu
 
 
+TRACED = "traced "
+"""Before the name of a backend whose functions are operators."""
+OPERATORS: dict[str, Traced] = {TRACED + name: Traced(name) for name in ("reference", "cpu", "gpu")}
+FORCED = os.environ.get("EQUIPOISE_BACKEND") or None
+"""The backend that all calls take, for debugging; an error where it cannot."""
+
+
 def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
     """The chain prepared for a backend, and the backend's name.
 
     Kernels do not read beyond a length; plain torch does, so scores are set to 0 there. Values of lengths and labels
     are checked here or by the kernel.
     """
-    unary, pairwise, _ = chain
-    if "gpu" in BACKENDS and gpu.supports(unary, pairwise) and _launchable(chain):
+    traced, gpu_rejects = by_operators(), cannot_run_on_gpu(chain)
+    if traced and values.supports_operators(chain.unary) and values.supports_operators(chain.pairwise):
+        # The operators choose again when they run: what counts here is which messages they save.
+        return chain, TRACED + ("gpu" if gpu_rejects is None else "cpu" if chain.unary.is_cpu else "reference")
+    if gpu_rejects is None and not traced and FORCED in (None, "gpu"):
         return chain, "gpu"
-    values_readable = readable(*chain, *(() if labels is None else (labels,)))
-    if values_readable and library(unary.dtype) is not None:
+    cpu_rejects = cannot_run_in_c(chain, labels)
+    if cpu_rejects is None and FORCED in (None, "cpu"):
         return chain, "cpu"
+    if FORCED not in (None, "reference", "exponential"):
+        reasons = {"gpu": gpu_rejects, "cpu": cpu_rejects}
+        raise RuntimeError(
+            f"EQUIPOISE_BACKEND is {FORCED}, which cannot run here: "
+            f"{reasons.get(FORCED, 'it must be reference, cpu or gpu')}"
+        )
     check_values(chain, labels)
     chain = chain.clean().clean_edges()
-    return chain, "exponential" if values_readable and exponential.fits(chain.unary, pairwise) else "reference"
+    fits = FORCED is None and readable(*chain) and exponential.fits(chain.unary, chain.pairwise)
+    return chain, "exponential" if fits else "reference"
 
 
-def _launchable(chain: Problem) -> bool:
-    """Whether operators are traced, which need no memory, or the scores have memory that a kernel can read."""
-    return not values.eager() or (values.plain(chain.unary) and values.plain(chain.pairwise))
+def cannot_run_on_gpu(chain: Problem) -> str | None:
+    """Why the Triton kernels cannot compute this chain; None if they can."""
+    if "gpu" not in BACKENDS:
+        return "there is no CUDA device" if values.TRITON else "Triton is not installed"
+    unary, pairwise, _ = chain
+    if not gpu.supports(unary, pairwise):
+        return gpu.NEEDS
+    if values.only_torch():
+        return "the exported program may only contain operators of torch"
+    if not (values.traced() or (values.plain(unary) and values.plain(pairwise))):
+        return "the scores are wrapped in a subclass of Tensor"
+    return None
+
+
+def cannot_run_in_c(chain: Problem, labels: Tensor | None = None) -> str | None:
+    """Why the C functions cannot compute this chain; None if they can."""
+    if not readable(*chain, *(() if labels is None else (labels,))):
+        return "the scores have no values on the CPU: they are on another device, traced or wrapped"
+    if library(chain.unary.dtype) is None:
+        return "there is no C compiler (the log has its message)"
+    return None
 
 
 def accepts(name: str, *tensors: Tensor) -> bool:
     """Whether the backend can process these tensors, which were created after it was chosen.
 
-    C does not support vmap. No kernel supports the vmap of `autograd.grad(is_grads_batched=True)`.
+    No kernel supports the vmap of `autograd.grad(is_grads_batched=True)`.
     """
-    if name == "cpu":
-        return readable(*tensors)
-    return name != "gpu" or torch.compiler.is_compiling() or not any(map(opaque, tensors))
+    if name in ("reference", "exponential") or torch.compiler.is_compiling():
+        return True
+    return readable(*tensors) if name == "cpu" and not values.traced() else not any(map(opaque, tensors))
+
+
+def in_backward_pass(name: str) -> Backend:
+    """The backend of this name, or its operators if the backward pass is traced although the call was not."""
+    traced = TRACED + name
+    return OPERATORS[traced] if traced in OPERATORS and by_operators() else load(name)
 
 
 def direct(name: str) -> bool:
-    """Whether the backend is a kernel that can be called directly: no trace, transform or dispatch mode is active."""
-    return name in KERNELS and values.eager()
+    """Whether the backend is a kernel that is called directly."""
+    return name in KERNELS
 
 
 def prefers_fused(name: str, chain: Problem) -> bool:
@@ -134,12 +181,17 @@ def prefers_fused(name: str, chain: Problem) -> bool:
 
 
 def load(name: str) -> Backend:
-    return BACKENDS[name]
+    return OPERATORS[name] if name in OPERATORS else BACKENDS[name]
+
+
+def by_operators() -> bool:
+    """Whether operators are called instead of kernels."""
+    return values.traced() and not values.only_torch()
 
 
 def mean_field(chain: Problem, iterations: int, schedule: str) -> Tensor:
     """`meanfield.mean_field`, by the Triton kernels if they support the problem."""
-    if "gpu" in BACKENDS and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule) and _launchable(chain):
+    if cannot_run_on_gpu(chain) is None and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule):
         return gpu_meanfield.mean_field(*chain, iterations)
     return meanfield.mean_field(*chain, iterations, schedule)
 
@@ -149,6 +201,6 @@ def likeliest(chain: Problem) -> Tensor | None:
 
     None if there is no kernel for it, so that it must be found from the marginals.
     """
-    if "gpu" in BACKENDS and values.eager() and gpu.supports(chain.unary, chain.pairwise) and _launchable(chain):
+    if FORCED in (None, "gpu") and values.eager() and cannot_run_on_gpu(chain) is None:
         return gpu.likeliest(*chain)
     return None

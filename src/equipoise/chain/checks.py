@@ -21,13 +21,15 @@ def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels
     Shapes, dtypes and devices that passed before are found in a cache. The lookup takes a third of the time of the
     checks, which matters for short chains.
     """
-    key = (signature(unary), signature(pairwise), signature(lengths), signature(labels)) if eager() else None
+    if not eager():  # a traced program must not depend on what the cache holds
+        return _validate(unary, pairwise, lengths, labels)
+    key = signature(unary), signature(pairwise), signature(lengths), signature(labels)
     cached = _validated.get(key)
     if cached is not None and (lengths is not None or not capturing(unary)):
         return Problem(unary, pairwise, cached if lengths is None else lengths)
     chain = _validate(unary, pairwise, lengths, labels)
     unchanged = chain.unary is unary and chain.pairwise is pairwise and (lengths is None or chain.lengths is lengths)
-    if key is not None and unchanged and not capturing(unary):
+    if unchanged and not capturing(unary):
         if len(_validated) == CACHE_SIZE:
             _validated.clear()
         _validated[key] = chain.lengths if lengths is None else _UNUSED
@@ -71,7 +73,7 @@ def signature(x: Tensor | None) -> tuple[torch.Size, torch.dtype, torch.device] 
 
 
 _UNUSED = torch.empty(0)
-_validated: dict[tuple[object, ...] | None, Tensor] = {}  # signatures of valid inputs -> default lengths
+_validated: dict[tuple[object, ...], Tensor] = {}  # signatures of valid inputs -> default lengths
 
 
 def _validate(unary: Tensor, pairwise: Tensor, lengths: Tensor | None, labels: Tensor | None) -> Problem:

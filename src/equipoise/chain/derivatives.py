@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..native.values import readable, transforming
-from . import backends, reference
+from ..native.values import readable, transformed, transforming
+from . import backends, exponential, reference
 from .conditional_entropy import entropy
 from .cpu import backend as cpu
 from .problem import positions, spread
@@ -72,10 +72,11 @@ class Marginals(Function):
         backend: str,
     ) -> tuple[Tensor, Tensor]:
         matrices = spread(pairwise, unary)
-        kernel = backends.load(backend)
+        kernel = backends.in_backward_pass(backend)
         if not backends.accepts(backend, weight):
-            kernel = reference
-            _, alpha = reference.forward(unary, matrices, lengths, labels)
+            kernel, alpha = reference, cpu.NO_MESSAGES.alpha
+        if alpha.shape[-1] == 0 and kernel in (reference, exponential):  # saved by an operator, which had another one
+            _, alpha = kernel.forward(unary, matrices, lengths, labels)
         nodes, edges = kernel.marginals(weight, unary, matrices, lengths, alpha, labels)
         return nodes, edges.reshape(pairwise.shape)
 
@@ -161,7 +162,7 @@ class CrossEntropy(Function):
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, *saved: Tensor, backend: str
     ) -> tuple[Tensor, Tensor]:
         kernel, matrices = _for_backward(backend, weight), spread(pairwise, unary)
-        known = _load_messages(kernel, backend, unary, matrices, lengths, saved)
+        known = Messages(*saved) if kernel is cpu else _load_messages(kernel, backend, unary, matrices, lengths, saved)
         nodes, edges = kernel.cross_entropy_gradient(weight, unary, matrices, lengths, labels, known)
         return nodes, edges.reshape(pairwise.shape)
 
@@ -207,9 +208,9 @@ class FusedLoss(Function):
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, *, backend: str
     ) -> tuple[Tensor, Tensor]:
         alpha = cpu.NO_MESSAGES.alpha
-        if backend != "cpu":
+        if backend not in ("cpu", "traced cpu"):
             u, w = unary.detach(), pairwise.detach()
-            alpha = backends.load(backend).forward(u, spread(w, u), lengths)[1]
+            alpha = backends.in_backward_pass(backend).forward(u, spread(w, u), lengths)[1]
         return _marginals(weight, unary, pairwise, lengths, alpha, labels, backend)
 
     @staticmethod
@@ -228,7 +229,10 @@ class Entropy(Function):
 
     @staticmethod
     def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> Tensor:
-        kernel, matrices = backends.load(backend), spread(pairwise, unary)
+        matrices = spread(pairwise, unary)
+        if (traced := backends.OPERATORS.get(backend)) is not None:
+            return traced.entropy(unary, matrices, lengths)
+        kernel = backends.BACKENDS[backend]
         known = kernel.messages(unary, matrices, lengths)
         steps = unary, matrices, lengths, known.log_p, kernel.log_beta(known)
         by_products = entropy(*steps) if readable(unary) else None
@@ -251,7 +255,12 @@ class Entropy(Function):
 
 
 def apply(function: type[Function], *args: Any) -> Any:
-    """function.apply without its inspection of the signature, which takes longer than a short chain."""
+    """function.apply without its inspection of the signature, which takes longer than a short chain.
+
+    In a trace it is its forward pass: the operators called there have the same derivatives.
+    """
+    if backends.by_operators() and not transformed():
+        return function.forward(*args)
     if transforming():
         return function.apply(*args)
     return super(Function, function).apply(*args)  # type: ignore[misc]
@@ -265,7 +274,7 @@ def _marginals(*args: Any) -> tuple[Tensor, Tensor]:
 def _for_backward(name: str, *cotangents: Tensor) -> backends.Backend:
     """The backend for a backward pass; the reference if that pass is recorded or the backend rejects the gradients."""
     recorded = torch.is_grad_enabled() or not backends.accepts(name, *cotangents)
-    return backends.load("reference" if recorded else name)
+    return reference if recorded else backends.in_backward_pass(name)
 
 
 def _load_messages(
@@ -275,6 +284,11 @@ def _load_messages(
 
     They are recomputed if none were saved, if another backend uses them, or if autograd records this pass.
     """
-    if not saved or torch.is_grad_enabled() or backend is not backends.load(name):
+    if (
+        not saved
+        or torch.is_grad_enabled()
+        or backend is not backends.in_backward_pass(name)
+        or saved[1].shape[-1] == 0
+    ):
         return backend.messages(unary, pairwise, lengths)
     return Messages(*saved)

@@ -7,12 +7,13 @@ value (`FusedLoss`). All other calls use the functions that support torch.compil
 import torch
 from torch import Tensor
 
-from ..native.values import forward_mode
+from ..native.values import forward_mode, transformed
 from . import backends, decoding
 from .cpu import backend as cpu
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
 from .problem import IGNORE, Problem, spread
 from .totals import Total
+from .traced import OPERATORS
 
 
 def log_partition(chain: Problem, labels: Tensor | None = None, total: Total | None = None) -> Tensor:
@@ -23,6 +24,9 @@ def log_partition(chain: Problem, labels: Tensor | None = None, total: Total | N
             return _total(backends.KERNELS[backend].forward(*chain, labels)[0], chain.lengths, total)
         if backends.prefers_fused(backend, chain):
             return apply(FusedLoss, *chain, labels, "likelihood", backend, total)
+    elif _fused_in_trace(chain, backend):
+        losses = OPERATORS.chain_loss_with_gradient(*chain.spread(), labels, "likelihood")[0]
+        return _total(losses, chain.lengths, total)
     return _total(apply(LogPartition, *chain, labels, backend)[0], chain.lengths, total)
 
 
@@ -42,13 +46,18 @@ def cross_entropy(chain: Problem, labels: Tensor, total: Total | None = None) ->
             return _total(backends.KERNELS[backend].cross_entropy(*chain, labels)[0], chain.lengths, total)
         if backends.prefers_fused(backend, chain):
             return apply(FusedLoss, *chain, labels, "cross_entropy", backend, total)
+    elif _fused_in_trace(chain, backend):
+        losses = OPERATORS.chain_loss_with_gradient(*chain.spread(), labels, "cross_entropy")[0]
+        return _total(losses, chain.lengths, total)
     return _total(apply(CrossEntropy, *chain, labels, backend)[0], chain.lengths, total)
 
 
 def edge_marginals(chain: Problem) -> Tensor:
     """xi_t(i, j), (*batch, L-1, M, M)."""
     ready, backend = backends.choose(chain)
-    if backend == "cpu" and backends.direct(backend) and not recorded(chain):
+    if backend == "traced cpu" and not recorded(chain):
+        return OPERATORS.chain_edge_marginals(*ready.spread())
+    if backend == "cpu" and not recorded(chain):
         return cpu.edge_marginals(*ready)
     # The gradient of log Z with respect to a matrix for each edge.
     *batch, length, m = chain.unary.shape
@@ -69,6 +78,8 @@ def entropy(chain: Problem) -> Tensor:
 def top_k(chain: Problem, k: int) -> tuple[Tensor, Tensor]:
     """The k best labellings, (*batch, k, L), and their scores, (*batch, k), without a gradient."""
     chain, backend = backends.choose(chain.detach())
+    if backends.by_operators():
+        return OPERATORS.chain_top_k(*chain.spread(), k)
     if backend == "cpu":
         return cpu.top_k(*chain, k)
     chain = chain.clean().spread()
@@ -80,11 +91,20 @@ def top_k(chain: Problem, k: int) -> tuple[Tensor, Tensor]:
 def sample(chain: Problem, n: int, generator: torch.Generator | None) -> Tensor:
     """n independent labellings, (*batch, n, L)."""
     chain, name = backends.choose(chain.detach())
-    if name == "cpu":
+    if transformed():  # only operators of torch draw as the randomness of a vmap says
+        chain, name = chain.clean().clean_edges(), "reference"
+    elif backends.by_operators():
+        return OPERATORS.chain_sample(*chain.spread(), n)
+    elif name == "cpu":
         return cpu.sample(*chain, n, generator)
-    chain, backend = chain.spread(), backends.load(name)
+    chain, backend = chain.spread(), backends.BACKENDS[name]
     known = backend.messages(*chain)
     return decoding.sample(*chain, known.log_p, backend.log_beta(known), n, generator)
+
+
+def _fused_in_trace(chain: Problem, backend: str) -> bool:
+    """Whether an operator computes a loss together with its gradient."""
+    return backend == "traced cpu" and not transformed() and recorded(chain)
 
 
 def _total(losses: Tensor, lengths: Tensor, total: Total | None) -> Tensor:

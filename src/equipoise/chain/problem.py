@@ -40,9 +40,10 @@ class Problem(NamedTuple):
 
     def clean_edges(self) -> "Problem":
         """Set the matrices of edges that no sequence has to 0, if there is one matrix per edge."""
-        unary, pairwise, used = self.unary, self.pairwise, self.valid[..., 1:]
+        unary, pairwise = self.unary, self.pairwise
         if pairwise.ndim <= unary.ndim or pairwise.shape[-3] == 1:
             return self
+        used = self.valid[..., 1:]
         for d, (own, size) in enumerate(zip(pairwise.shape[:-3], used.shape, strict=False)):
             used = used.any(d, keepdim=True) if own < size else used  # several sequences share the matrix
         return self._replace(pairwise=pairwise.masked_fill(~used[..., None, None], 0))

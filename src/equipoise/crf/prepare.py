@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..chain import backends
 from ..chain.checks import CACHE_SIZE, signature
 from ..chain.derivatives import apply
 from ..chain.totals import Total
@@ -40,7 +41,7 @@ def kernels_for(x: Tensor) -> Kernels | None:
     if not (eager() and isinstance(x, Tensor) and plain(x)):
         return None
     name = "cpu" if x.is_cpu else "gpu" if x.is_cuda and TRITON else None
-    return None if name is None else _load(name)
+    return None if name is None or backends.FORCED not in (None, name) else _load(name)
 
 
 @cache

@@ -1,6 +1,7 @@
-"""Prediction for torch.export with a dynamic length: the loops of `chain.reference` as the operator `scan`.
+"""Prediction in programs of torch's own operators, for any length: the loops of `chain.reference` as `scan`.
 
-torch.export unrolls a Python loop over positions, so the program would accept one length only. `decode` and
+ONNX and other runtimes cannot call the operators of `chain.operators`. torch.export unrolls a Python loop over
+positions, so a program without them would accept one length only. `decode` and
 `log_marginals` equal those of `chain` without gradients. pairwise is (M, M) or (*batch, M, M).
 """
 
@@ -11,12 +12,13 @@ from torch import Tensor
 
 from ..chain.problem import IGNORE, positions
 from ..chain.reference import finite, logsumexp, normalize
+from ..native.values import only_torch
 from ..objectives import RULES, Rule
 
 
 def needed(unary: Tensor) -> bool:
-    """Whether torch.export is tracing a length that is not fixed."""
-    return torch.compiler.is_exporting() and isinstance(unary.shape[-2], torch.SymInt)
+    """Whether such a program is being exported for a length that is not fixed."""
+    return only_torch() and isinstance(unary.shape[-2], torch.SymInt)
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:

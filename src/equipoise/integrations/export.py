@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..crf import ChainCRF
+from ..native.values import self_contained
 
 Output = Tensor | tuple[Tensor, Tensor]
 AXES = ("batch", "length")
@@ -86,7 +87,7 @@ def export(
     tagger = _Tagger(model, list(example), method, rule, log_marginals).eval()
     names = dict.fromkeys(example, axes)
     shapes = {name: dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for name in example}
-    with torch.no_grad(), _dynamic_recurrence():
+    with torch.no_grad(), self_contained(), _dynamic_recurrence():
         program = torch.export.export(tagger, (), dict(example), dynamic_shapes=shapes)
         if format == "torch":
             return program

@@ -3,13 +3,17 @@
 Every use of torch's private interface `torch._C` is in this file.
 """
 
+import contextlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active, _has_storage, _len_torch_dispatch_stack
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 """The number of the current CUDA device, without the cost of torch.cuda."""
@@ -18,6 +22,7 @@ current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStr
 
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _PLAIN = Tensor.__torch_dispatch__  # of all classes that do not define their own
+_TRACED = Tensor, Parameter, FakeTensor, FunctionalTensor
 
 TRITON = importlib.util.find_spec("triton") is not None
 """Whether Triton is installed, in which the kernels for a GPU are written."""
@@ -36,6 +41,11 @@ def readable(*tensors: Tensor) -> bool:
 def plain(x: Tensor) -> bool:
     """Whether x has memory of its own: it is not a wrapper around other tensors, as DTensor is."""
     return type(x).__torch_dispatch__ is _PLAIN
+
+
+def supports_operators(x: Tensor) -> bool:
+    """Whether operators with a kernel, but no rule for other classes of tensors, accept x in a trace."""
+    return type(x) in _TRACED or plain(x)
 
 
 def resolved(x: Tensor) -> Tensor:
@@ -63,13 +73,41 @@ def transformed() -> bool:
     return not torch.compiler.is_compiling() and bool(_are_functorch_transforms_active())
 
 
+def in_transform() -> bool:
+    """Whether a transform of torch.func is active, also in a trace."""
+    return bool(_are_functorch_transforms_active())
+
+
 def eager() -> bool:
     """Whether execution is eager on plain tensors: no trace, no transform, no dispatch mode, no forward mode.
 
     Kernels would lose the tangents of forward-mode derivatives. The functions of autograd raise an error instead.
     """
-    traced = torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack()
-    return not (traced or forward_mode())
+    return not (traced() or forward_mode())
+
+
+def traced() -> bool:
+    """Whether the call is traced, or is a batch of calls: operators are called instead of kernels."""
+    return torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack() > 0
+
+
+_self_contained = False
+
+
+@contextlib.contextmanager
+def self_contained() -> Iterator[None]:
+    """Programs exported inside contain only operators of torch itself, so other runtimes can compile and run them."""
+    global _self_contained
+    before, _self_contained = _self_contained, True
+    try:
+        yield
+    finally:
+        _self_contained = before
+
+
+def only_torch() -> bool:
+    """Whether a program is being exported that may only contain operators of torch itself: for ONNX, or on request."""
+    return torch.compiler.is_exporting() and (_self_contained or torch.onnx.is_in_onnx_export())
 
 
 def forward_mode() -> bool:

@@ -58,7 +58,7 @@ def type_probabilities(
     names, kinds = tables.types()
     unary, pairwise, lengths = (x.double().cpu() if x.is_floating_point() else x.cpu() for x in potentials)
     ready, name = backends.choose(given(unary, pairwise, lengths))
-    backend = backends.load(name)
+    backend = backends.BACKENDS[name]
     messages = backend.messages(*ready.spread())
     onward = unary + backend.log_beta(messages)
     rows = torch.zeros(len(places), len(names) + 1, dtype=torch.float64)
