@@ -8,7 +8,7 @@ always valid. Their probabilities are exact under P(Y | X) = exp F / Z (`probabi
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from .biases import Biases, Point, read, rules
 from .layout import WORD_SCORES, Layout, by_word, layout
 from .probability import type_probabilities
 from .tables import recognize, tables
+
+if TYPE_CHECKING:
+    from .calibration import Calibration
 
 
 class ScoredSpan(NamedTuple):
@@ -144,6 +147,28 @@ class SpanDecoder:
         labels = kept.restore(kept.blank(self._best(potentials, kept), IGNORE))
         labels = labels[0] if one else labels
         return labels if isinstance(logits, Tensor) else labels.numpy()
+
+    def calibrate(
+        self, logits: Any, gold: Any, target: Mapping[str, float] | None = None, *, mask: Any = None, words: Any = None
+    ) -> "Calibration":
+        """Biases and temperature by the likelihood of held-out labels, or, from there, to a recall or a precision.
+
+        Args:
+            logits, mask, words: as above, of data on which the classifier was not trained.
+            gold: the indices of their labels, (L,) or (B, L); -100 removes a position.
+            target: None for the highest likelihood, or the least value of one measure of spans, such as
+                {"recall": 0.95}.
+
+        Returns the new decoder, and measures before and after on the same data, see `spans.calibration`.
+
+        >>> decoder, logits = SpanDecoder(["O", "PER"]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.5]])
+        >>> report = decoder.calibrate(logits, [0, 1, 1], target={"recall": 1.0})
+        >>> report.before.recall, report.after.recall, report.decoder(logits)[0].label
+        (0.0, 1.0, 'PER')
+        """
+        from .calibration import calibrate
+
+        return calibrate(self, logits, gold, mask, words, target)
 
     def potentials(self, scores: Tensor, mask: Tensor, point: Tensor | None = None) -> tuple[Potentials, Kept]:
         """The arguments of every function of `chain` from scores (B, L, M), and the positions that a mask keeps.
