@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from equipoise import ChainCRF, constraints
-from equipoise.crf import prepare
-from equipoise.crf.interface import Kernels
+from equipoise.crf import choice
+from equipoise.crf.fused import Kernels
+from equipoise.crf.reasons import Reason
 from equipoise.scaling import Learned, Scaling
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -43,7 +44,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
 
 def using(kernels: Kernels | None) -> Any:
     """Use these kernels, or the torch code."""
-    return patch.object(prepare, "kernels_for", lambda x: kernels)
+    return patch.object(choice, "kernels_for", lambda x: kernels or Reason.FORCED)
 
 
 def layer(

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from equipoise import ChainCRF, constraints, scaling
-from equipoise.crf import prepare
+from equipoise.crf import choice
 from equipoise.crf.cpu import prepare as cpu
+from equipoise.crf.fused import LayerCall, Prepared
+from equipoise.crf.reasons import Reason
 
 pytestmark = pytest.mark.skipif(cpu.library(torch.float32) is None, reason="there is no C compiler")
 LABELS = ["O", "B-X", "I-X"]
@@ -26,36 +28,36 @@ def layer(method: type[scaling.Scaling] = scaling.Learned, **options: object) ->
 
 
 def in_torch() -> object:
-    return patch.object(prepare, "kernels_for", lambda x: None)
+    return patch.object(choice, "kernels_for", lambda x: Reason.FORCED)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
 
 
-def prepared(crf: ChainCRF, unary: Tensor, mask: Tensor, labels: Tensor) -> prepare.Prepared:
+def prepared(crf: ChainCRF, unary: Tensor, mask: Tensor, labels: Tensor) -> Prepared:
     """What C prepares for the chain."""
     call = crf._by_kernels(unary, mask, labels)
-    assert call is not None
-    found = call.prepared(lambda: (unary, crf.pairwise))
-    assert found is not None
-    return found
+    assert isinstance(call, LayerCall)
+    ready = call.prepared(lambda: (unary, crf.pairwise))
+    assert isinstance(ready, Prepared)
+    return ready
 
 
 def test_where_c_is_used() -> None:
-    assert prepare.kernels_for(torch.zeros(1)) is cpu
-    assert prepare.kernels_for(torch.zeros(1, device="meta")) is None
+    assert choice.kernels_for(torch.zeros(1)) is cpu
+    assert choice.kernels_for(torch.zeros(1, device="meta")) is Reason.DEVICE
     seen = []
-    torch.func.vmap(lambda x: seen.append(prepare.kernels_for(x)) or x)(torch.zeros(2))
-    assert seen == [None]
+    torch.func.vmap(lambda x: seen.append(choice.kernels_for(x)) or x)(torch.zeros(2))
+    assert seen == [Reason.TRACED]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_which_dtypes_c_supports(dtype: torch.dtype) -> None:
     """Scores in half precision, as under autocast, but not scores in double with a layer in float32."""
     u, labels, crf = random(2, 4, 3, dtype=dtype), torch.tensor([[1, 0, 2, 2], [0, 1, 2, 0]]), layer()
-    assert (crf._by_kernels(u, HOLES, labels) is None) == (dtype == torch.float64)
-    assert crf.to(torch.bfloat16)._by_kernels(u, HOLES, labels) is None
+    assert (crf._by_kernels(u, HOLES, labels) is Reason.UNSUPPORTED) == (dtype == torch.float64)
+    assert crf.to(torch.bfloat16)._by_kernels(u, HOLES, labels) is Reason.UNSUPPORTED
 
 
 @pytest.mark.parametrize("method", [scaling.Learned, scaling.Fixed])
@@ -64,8 +66,8 @@ def test_double_precision(method: type[scaling.Scaling]) -> None:
     labels, found = torch.tensor([[1, 9, 2, 0], [9, 0, 1, 9]]), []
     for by_c in (True, False):
         crf, u = layer(method).double(), random(2, 4, 3, dtype=torch.float64)
-        with patch.object(prepare, "kernels_for", lambda x, kernels=cpu if by_c else None: kernels):
-            assert (crf._by_kernels(u, HOLES, labels) is not None) == by_c
+        with patch.object(choice, "kernels_for", lambda x, kernels=cpu if by_c else Reason.FORCED: kernels):
+            assert isinstance(crf._by_kernels(u, HOLES, labels), LayerCall) == by_c
             for _ in range(3):
                 loss = crf.loss(u, labels, HOLES)
                 loss.backward()
@@ -167,8 +169,8 @@ def test_memory_is_released_without_the_garbage_collector() -> None:
 def test_without_a_compiler_the_torch_code_computes_the_same() -> None:
     labels, u = torch.tensor([[1, 0, 2, 2], [0, 1, 2, 0]]), random(2, 4, 3)
     want = layer().loss(u, labels, HOLES)
-    with patch.object(cpu, "library", lambda dtype: None), patch.dict(prepare._known, clear=True):
-        assert layer()._by_kernels(u, HOLES, labels) is None
+    with patch.object(cpu, "library", lambda dtype: None), patch.dict(choice.checked_signatures, clear=True):
+        assert layer()._by_kernels(u, HOLES, labels) is Reason.UNSUPPORTED
         torch.testing.assert_close(layer().loss(u, labels, HOLES), want)
 
 
@@ -193,7 +195,7 @@ def test_padding_is_not_moved() -> None:
     padded = torch.tensor([[True, True, True, False], [True, True, False, False]])
     for mask, in_place in ((None, True), (padded, True), (HOLES, False), (padded & padded[:, 2:3], False)):
         call = crf._by_kernels(u, mask, None)
-        assert call is not None
+        assert isinstance(call, LayerCall)
         parts = cpu.Call(u, call.given.parameters, call.given.state, call.given.kind)
         parts.keep(mask, None)
         labels = torch.full((2, 4), 7)

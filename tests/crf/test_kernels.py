@@ -10,7 +10,7 @@ from layer_kernels import BATCHES, DEVICE, assert_same, kernels, labels_and_mask
 
 from equipoise import ChainCRF
 from equipoise.compat import torchcrf
-from equipoise.crf.interface import Kernels
+from equipoise.crf.fused import Kernels
 from equipoise.objectives import Objective
 from equipoise.scaling import Fixed, Learned, Scaling
 

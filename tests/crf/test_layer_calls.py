@@ -19,8 +19,9 @@ from layer_kernels import (
 )
 
 from equipoise.compat import torchcrf
-from equipoise.crf import prepare
-from equipoise.crf.interface import Kernels
+from equipoise.crf import choice
+from equipoise.crf.fused import Kernels, LayerCall
+from equipoise.crf.reasons import Reason
 from equipoise.scaling import Fixed, Learned, Scaling
 
 __all__ = ["kernels"]  # a fixture
@@ -111,16 +112,18 @@ def test_shapes_are_checked_once(kernels: Kernels) -> None:
     """Also if there were more shapes than are kept; and errors come every time."""
     crf, (_, mask) = layer(), labels_and_mask(False)
     unary, checked = scores(0).to(DEVICE), []
-    with using(kernels), patch.dict(prepare._known, clear=True), patch.object(prepare, "CACHE_SIZE", 2):
+    with using(kernels), patch.dict(choice.checked_signatures, clear=True), patch.object(choice, "CACHE_SIZE", 2):
         with patch.object(
-            crf, "_check", lambda *args, original=crf._check: checked.append(len(args[0])) or original(*args)
+            crf,
+            "_check_arguments",
+            lambda *args, original=crf._check_arguments: checked.append(len(args[0])) or original(*args),
         ):
             for size in (4, 4, 3, 3, 2, 2, 4):
                 crf.decode(unary[:size], mask[:size])
             for _ in range(2):
                 with pytest.raises(ValueError, match="mask has shape"):
                     crf.decode(unary, mask[:2])
-        assert len(prepare._known) <= 2
+        assert len(choice.checked_signatures) <= 2
     assert checked == [4, 3, 2, 4, 4, 4]
 
 
@@ -128,10 +131,10 @@ def test_where_kernels_are_used(kernels: Kernels) -> None:
     crf, (labels, mask) = layer(), labels_and_mask(False)
     unary = scores(0).to(DEVICE)
     with using(kernels):
-        assert crf._by_kernels(unary, mask, labels) is not None
-        assert crf._by_kernels(unary.double(), mask, labels) is None
+        assert isinstance(crf._by_kernels(unary, mask, labels), LayerCall)
+        assert crf._by_kernels(unary.double(), mask, labels) is Reason.UNSUPPORTED
         crf.scaling.eval()  # also if the layer is in training mode
-        assert crf._by_kernels(unary, mask, labels) is None  # exact derivatives
-        assert crf._by_kernels(unary, mask, None) is not None
+        assert crf._by_kernels(unary, mask, labels) is Reason.EXACT
+        assert isinstance(crf._by_kernels(unary, mask, None), LayerCall)
         crf.validate = True
-        assert crf._by_kernels(unary, mask, None) is None
+        assert crf._by_kernels(unary, mask, None) is Reason.VALIDATED

@@ -18,9 +18,10 @@ from equipoise import ChainCRF, scaling
 from equipoise.chain.checks import INTEGERS
 from equipoise.compat import torchcrf
 from equipoise.constraints import Constraints
-from equipoise.crf import prepare
+from equipoise.crf import choice as crf_choice
 from equipoise.crf.cpu import prepare as cpu
-from equipoise.crf.interface import Kernels
+from equipoise.crf.fused import Kernels
+from equipoise.crf.reasons import Reason
 
 STEPS = 3
 RATE = 0.05  # of the steps of SGD in between
@@ -73,7 +74,9 @@ def draw(seed: int) -> Problem:
     kinds = choice(scaling.Fixed, scaling.Learned), rules, bool(choice(True, False))
     goal = choice("likelihood", "marginal"), choice("mean", "sum", "none", "token_mean")
     problem = Problem(unary, torch.empty(0), mask, *kinds, *goal, seed)
-    with patch.object(prepare, "kernels_for", lambda x: None):  # labels that the constraints and the scores allow
+    with patch.object(
+        choice, "kernels_for", lambda x: Reason.FORCED
+    ):  # labels that the constraints and the scores allow
         noisy = unary + 3 * torch.randn(unary.shape, generator=generator)
         labels = problem.layer(torch.float64).decode(noisy, mask, rule="map")
     holds_all = bool(((labels >= 0) | (False if mask is None else mask == 0)).all())  # unsigned types have no -100
@@ -85,7 +88,7 @@ def answers(p: Problem, dtype: torch.dtype, kernels: Kernels | None, device: str
     """What these kernels compute, or the torch code, on the CPU."""
     crf, found = p.layer(dtype).to(device), {}
     unary, labels, mask = (None if x is None else x.to(device) for x in (p.unary.to(dtype), p.labels, p.mask))
-    with patch.object(prepare, "kernels_for", lambda x: kernels):
+    with patch.object(crf_choice, "kernels_for", lambda x: kernels or Reason.FORCED):
         for step in range(STEPS if dtype == torch.float64 else 1):
             u = ((1 + step) * unary).requires_grad_()
             loss = crf.loss(u, labels, mask, reduction=p.reduction)
@@ -137,7 +140,7 @@ def drop_in(p: Problem, dtype: torch.dtype, kernels: Kernels | None) -> dict[str
     tags = p.labels.long().masked_fill(~mask | (p.labels.long() >= m), 0).clamp(min=0).to(p.labels.dtype)
     unary = p.unary.masked_fill(p.unary.isinf(), -30.0).to(dtype).requires_grad_()
     emissions, tags, mask = (x if batch_first else x.transpose(0, 1) for x in (unary, tags, mask))
-    with patch.object(prepare, "kernels_for", lambda x: kernels):
+    with patch.object(crf_choice, "kernels_for", lambda x: kernels or Reason.FORCED):
         log_p = crf(emissions, tags, mask, p.reduction)
         (2.5 * log_p).sum().backward()
         found = {"loss 0": log_p.detach(), "unary 0": unary.grad}

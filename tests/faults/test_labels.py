@@ -14,7 +14,7 @@ from equipoise import ChainCRF, GaussianCRF, chain, objectives, scaling
 from equipoise.chain.checks import INTEGERS, int64
 from equipoise.compat import torchcrf
 from equipoise.constraints import from_labels
-from equipoise.crf.interface import Kernels
+from equipoise.crf.fused import Kernels
 
 __all__ = ["kernels"]  # a fixture
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from equipoise import ChainCRF, GaussianCRF, chain, objectives, scaling
 from equipoise.compat import torchcrf
-from equipoise.crf.interface import Kernels
+from equipoise.crf.fused import Kernels
 from equipoise.scaling.norms import mean_abs
 
 __all__ = ["kernels"]  # a fixture

@@ -61,11 +61,11 @@ class Total(NamedTuple):
 
 def named(reduction: str, of_means: bool = False, empty: Tensor | None = None) -> Total | None:
     """The total of this name; None for "none"."""
-    total = _TOTALS.get((reduction, of_means))
+    total = TOTALS.get((reduction, of_means))
     if total is None:
         check_reduction(reduction)
         return None
     return total if empty is None else total._replace(empty=empty)
 
 
-_TOTALS = {(name, means): Total(name, means) for name in REDUCTIONS if name != "none" for means in (False, True)}
+TOTALS = {(name, means): Total(name, means) for name in REDUCTIONS if name != "none" for means in (False, True)}

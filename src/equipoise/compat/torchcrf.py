@@ -29,9 +29,9 @@ from ..chain.checks import INTEGERS, at, first, int64
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 from ..crf.checkpoints import add_scaling, stored_size
-from ..crf.interface import Parameters
-from ..crf.prepare import LayerCall, layer_call
-from ..crf.reduction import reduced
+from ..crf.choice import choose
+from ..crf.fused import LayerCall, Parameters
+from ..crf.reasons import Reason
 from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep, rows
 from ..native.values import readable
@@ -101,10 +101,10 @@ class CRF(nn.Module):
         self._check_tags(emissions, tags)
         in_torch = partial(self._loss_in_torch, emissions, tags, mask, reduction)
         scores_in_torch = partial(self._scores_in_torch, emissions, mask)
-        call, loss = self._by_kernels(emissions, mask, tags), None
-        if call is not None:
-            loss = reduced(objectives.OBJECTIVES["likelihood"], call, reduction, in_torch, scores_in_torch)
-        log_p = -(in_torch() if loss is None else loss)
+        answer: Tensor | LayerCall | Reason = self._by_kernels(emissions, mask, tags)
+        if isinstance(answer, LayerCall):
+            answer = answer.loss(objectives.OBJECTIVES["likelihood"], reduction, in_torch, scores_in_torch)
+        log_p = -(answer if isinstance(answer, Tensor) else in_torch())
         no_mean = reduction in ("mean", "token_mean") and not emissions.shape[1 - int(self.batch_first)]
         return log_p * torch.nan if no_mean else log_p
 
@@ -113,8 +113,10 @@ class CRF(nn.Module):
         """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
         call = self._by_kernels(emissions, mask)
-        found = self._decode_in_torch(emissions, mask) if call is None else call.decode_rows("map")
-        tags = found.tolist()
+        if isinstance(call, LayerCall):
+            tags = call.decode("map", in_place=False).tolist()
+        else:
+            tags = self._decode_in_torch(emissions, mask).tolist()
         if not all(row[-1] for row in tags):
             raise ValueError(NO_START)
         # If every path is forbidden, labels are -100, but tags must be valid indices.
@@ -136,8 +138,8 @@ class CRF(nn.Module):
     def _scores_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return self._chain(emissions, mask, learning=True)[:2]
 
-    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> LayerCall | None:
-        """A call by kernels, for a prediction, or with tags for a loss; None where there are none."""
+    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> LayerCall | Reason:
+        """A call by kernels, for a prediction, or with tags for a loss; or why there is none."""
         state = KernelState(one(self.transitions)) if self.scaling is None else self.scaling.kernel_state()
         unary, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)
         labels = None if tags is None else self._batch_first(int64("tags", tags))
@@ -146,7 +148,7 @@ class CRF(nn.Module):
         own = self.transitions, self.start_transitions, self.end_transitions
         parameters = Parameters(*own, None, None, None)
         training = self.scaling is not None and self.scaling.training
-        return layer_call(unary, parameters, state, given_mask, labels, training=training)
+        return choose(unary, parameters, state, given_mask, labels, training=training)
 
     def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
         """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""

@@ -4,9 +4,7 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 (U', W') = scaling(U, W);  transitions that the constraints forbid score -inf
 """
 
-import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +20,8 @@ from ..scaling.broadcasting import leading
 from . import scanning
 from .counted import CountedPotentials
 from .potentials import Potentials
-from .reduction import reduce, reduced
+from .reasons import Reason
+from .reduction import reduce
 from .searching import collect, searchable
 
 
@@ -133,13 +132,18 @@ class ChainCRF(CountedPotentials):
         """
         check_reduction(reduction)
         asked = self._objective(objective)
-        in_torch = partial(self._loss_in_torch, unary, labels, mask, asked, reduction)
-        if (call := self._by_kernels(unary, mask, labels)) is not None:
-            scores_in_torch = partial(self._scores_in_torch, unary, labels, mask)
-            found = reduced(asked, call, reduction, in_torch, scores_in_torch)
-            if found is not None and not (self._checks(found) and _is_invalid(found)):
-                return found
-        return in_torch()
+
+        def formula() -> Tensor:
+            """What runs where no kernels answer (`choice`); `tests/crf/test_kernels.py` compares kernels with it."""
+            compact, gold, kept = self._supervised(unary, labels, mask)
+            potentials, penalty = self._potentials(compact, kept, learning=True)
+            losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, gold, potentials.lengths)
+            if self._reads_values(losses):
+                diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, gold, kept, self.scaling)
+            return reduce(losses, penalty, kept, reduction, asked)
+
+        loss = self._loss_by_kernels(unary, labels, mask, asked, reduction, formula)
+        return formula() if isinstance(loss, Reason) else loss
 
     def decode(self, unary: Tensor, mask: Tensor | None = None, rule: str | None = None) -> Tensor:
         """Labels, (*batch, L), -100 where masked.
@@ -156,7 +160,8 @@ class ChainCRF(CountedPotentials):
         rule = self._objective(None).rule if rule is None else rule
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
-        if (call := self._by_kernels(unary, mask, None)) is not None:
+        call = self._by_kernels(unary, mask, None)
+        if not isinstance(call, Reason):
             return call.decode(rule)
         potentials, kept = self._prepare(unary, mask)
         labels = (scanning.SCANNED if scanning.needed(unary) else RULES)[rule](*potentials)
@@ -227,8 +232,10 @@ class ChainCRF(CountedPotentials):
         >>> chain.top_k(*crf.potentials(torch.randn(2, 5, 3)), k=4)[0].shape
         torch.Size([2, 4, 5])
         """
-        found, _ = self._prepare(unary, mask, learning=True)
-        return found._replace(lengths=found.lengths.clone())  # they may be cached, and the caller may modify them
+        potentials, _ = self._prepare(unary, mask, learning=True)
+        return potentials._replace(
+            lengths=potentials.lengths.clone()
+        )  # they may be cached, and the caller may modify them
 
     @torch.no_grad()
     def balance(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -239,7 +246,7 @@ class ChainCRF(CountedPotentials):
         >>> crf.balance(torch.full((2, 5, 3), -4.0))
         tensor(8.)
         """
-        self._check(unary, mask)
+        self._check_arguments(unary, mask)
         kept = self._keep(unary, mask)
         parts = self._balanced(kept.blank(kept.compact(unary), 1), kept)
         u, w = self.energy.norms(parts.unary, self._counted(parts.pairwise), kept.lengths)()
@@ -283,29 +290,13 @@ class ChainCRF(CountedPotentials):
         constrained = self._rules() is not None
         return f"{self.num_labels}, objective={name}, boundaries={self.start is not None}, constrained={constrained}"
 
-    def _loss_in_torch(
-        self, unary: Tensor, labels: Tensor, mask: Tensor | None, objective: Objective, reduction: str
-    ) -> Tensor:
-        """`loss` by torch operators, which also explain a loss that is not finite."""
-        unary, labels, kept = self._supervised(unary, labels, mask)
-        potentials, penalty = self._potentials(unary, kept, learning=True)
-        losses = self.energy.losses(objective, potentials.unary, potentials.pairwise, labels, potentials.lengths)
-        if self._checks(losses):
-            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, labels, kept, self.scaling)
-        return reduce(losses, penalty, kept, reduction, objective)
-
     def _objective(self, objective: str | Objective | None) -> Objective:
         """The objective asked for, or the layer's own."""
-        found = objectives.named(self.objective if objective is None else objective)
-        if not found.allows_constraints and self.allowed_transitions is not None:
+        asked = objectives.named(self.objective if objective is None else objective)
+        if not asked.allows_constraints and self.allowed_transitions is not None:
             raise ValueError("this objective cannot honour constraints (mean_field treats labels as independent)")
-        return found
+        return asked
 
     def _restore_labels(self, labels: Tensor, kept: Kept) -> Tensor:
         """Labels (*batch, n, L) of compact chains, in place."""
         return kept.restore(kept.blank(labels, IGNORE).mT).mT
-
-
-def _is_invalid(loss: Tensor) -> bool:
-    """Whether a loss, or one of several, is not finite."""
-    return not math.isfinite((loss.detach().sum() if loss.ndim else loss).item())

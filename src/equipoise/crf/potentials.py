@@ -4,6 +4,7 @@ U'_t(j) = a U_t(j) + [t = 1] b start(j) + [t = L] b end(j),    W' = b W,    -inf
 (a, b) = scaling(U, (W, start, end)), where forbidden transitions do not count in the size of the pairwise part
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,12 +18,14 @@ from ..constraints import Constraints
 from ..energies import Balanced, ChainEnergy, balance
 from ..masking import Kept, keep
 from ..native.values import readable
+from ..objectives import Objective
 from ..scaling import Scaling
 from ..scaling.method import empty_like
 from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
-from .interface import Parameters
-from .prepare import LayerCall, layer_call
+from .choice import choose
+from .fused import Formula, LayerCall, Parameters
+from .reasons import Reason
 
 ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
 
@@ -115,7 +118,7 @@ class ChainPotentials(nn.Module):
 
     def _prepare(self, unary: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Potentials, Kept]:
         """Potentials for a method that predicts, or with `learning`, for one that a loss may be computed from."""
-        self._check(unary, mask)
+        self._check_arguments(unary, mask)
         kept = self._keep(unary, mask)
         return self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=learning)[0], kept
 
@@ -126,15 +129,15 @@ class ChainPotentials(nn.Module):
 
         Empty sequences get constant scores, not 0, so that their size is not 0.
         """
-        self._check(unary, mask, labels)
+        self._check_arguments(unary, mask, labels)
         labels = int64("labels", labels)
         mask = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
         kept = self._keep(unary, mask)
-        if self._checks(labels):
+        if self._reads_values(labels):
             check_label_values(unary, labels, mask)
         unary, labels = kept.compact(unary), kept.compact(labels)
         if enforce and (rules := self._rules()) is not None:
-            labels, kept = gold.enforce(self.on_invalid, rules, labels, kept, self._checks(labels))
+            labels, kept = gold.enforce(self.on_invalid, rules, labels, kept, self._reads_values(labels))
         return kept.blank(unary, 1), kept.blank(labels, 0), kept
 
     def _row(self) -> Tensor:
@@ -154,26 +157,44 @@ class ChainPotentials(nn.Module):
             allowed = torch.cat([allowed, rules.start, rules.end])
         return row.masked_fill(~allowed, -torch.inf)
 
-    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> LayerCall | None:
-        """A call by kernels, for a loss, or without labels for a prediction; None where there are none.
+    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> LayerCall | Reason:
+        """A call by kernels, for a loss, or without labels for a prediction; or why there is none.
 
         Kernels do not change gold labels: if they find an invalid one, they have no result. On a GPU they do not look
         for any.
         """
         if self.validate:
-            return None
-        method, parameters = self.scaling, Parameters(self.pairwise, self.start, self.end, *self._allowed())
-        return layer_call(
-            *(unary, parameters, method.kernel_state(), mask, labels, partial(self._check, unary, mask, labels)),
-            training=method.training,
+            return Reason.VALIDATED
+        own = self.pairwise, self.start, self.end, self.allowed_transitions, self.allowed_start, self.allowed_end
+        return choose(
+            *(unary, Parameters(*own), self.scaling.kernel_state(), mask, labels),
+            partial(self._check_arguments, unary, mask, labels),
+            training=self.scaling.training,
             changes_labels=labels is not None and self.constraints is not None and self.on_invalid != "raise",
         )
+
+    def _loss_by_kernels(
+        self,
+        unary: Tensor,
+        labels: Tensor,
+        mask: Tensor | None,
+        objective: Objective,
+        reduction: str,
+        formula: Formula,
+    ) -> Tensor | Reason:
+        call = self._by_kernels(unary, mask, labels)
+        if isinstance(call, Reason):
+            return call
+        loss = call.loss(objective, reduction, formula, partial(self._scores_in_torch, unary, labels, mask))
+        if isinstance(loss, Reason) or not self._reads_values(loss):
+            return loss
+        finite = math.isfinite((loss.detach().sum() if loss.ndim else loss).item())
+        return loss if finite else Reason.NOT_FINITE
 
     def _scores_in_torch(self, unary: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The scores that the kernels before a chain compute, by torch operators."""
         compact, _, kept = self._supervised(unary, labels, mask)
-        found = self._potentials(compact, kept, learning=True)[0]
-        return found.unary, found.pairwise
+        return self._potentials(compact, kept, learning=True)[0][:2]
 
     def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Balanced:
         """Balanced scores. The pairwise part is one row of numbers: W, then start and end if the layer has them."""
@@ -192,10 +213,10 @@ class ChainPotentials(nn.Module):
             self.scaling.check_state("scaling.")
             diagnosis.check_scores(unary, self.pairwise, kept)
         parts = self._balanced(unary, kept, learning=learning)
-        found = self._assemble(parts.unary, parts.pairwise, kept)
+        potentials = self._assemble(parts.unary, parts.pairwise, kept)
         if self.validate:  # scaling and boundary scores may also be NaN
-            diagnosis.check_scores(found.unary, found.pairwise, kept)
-        return found, parts.penalty if self.scaling.has_penalty() else None
+            diagnosis.check_scores(potentials.unary, potentials.pairwise, kept)
+        return potentials, parts.penalty if self.scaling.has_penalty() else None
 
     def _assemble(self, unary: Tensor, row: Tensor, kept: Kept) -> Potentials:
         """Balanced scores, with boundary scores added and forbidden transitions at -inf."""
@@ -213,7 +234,7 @@ class ChainPotentials(nn.Module):
             pairwise = pairwise.masked_fill(~rules.transitions, -torch.inf)
         return Potentials(unary, pairwise, lengths)
 
-    def _check(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None = None) -> None:
+    def _check_arguments(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None = None) -> None:
         """Check shapes, dtypes and devices."""
         if isinstance(unary, Tensor) and unary.ndim and unary.shape[-1] != self.num_labels:
             raise ValueError(
@@ -237,6 +258,6 @@ class ChainPotentials(nn.Module):
             return Kept(None, whole(unary))
         return keep(mask != 0)
 
-    def _checks(self, x: Tensor) -> bool:
-        """Whether to check the values of x."""
+    def _reads_values(self, x: Tensor) -> bool:
+        """Whether the values of x are read, to check them."""
         return readable(x) if self.validate is None else self.validate

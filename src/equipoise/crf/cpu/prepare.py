@@ -17,7 +17,8 @@ from ...native.compiler import build
 from ...native.values import readable, resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..interface import Arguments, Gradients, Parameters, as_bytes
+from ..fused import Arguments, Gradients, Parameters, as_bytes
+from ..reasons import Reason
 
 HALF = torch.float16, torch.bfloat16  # computed in float32
 CPU = torch.device("cpu")  # explicit, since the default device may differ
@@ -49,12 +50,12 @@ def fits(unary: Tensor, parameters: Parameters, state: KernelState) -> bool:
     return alike and unary.numel() > 0 and library(dtype) is not None and readable(unary, parameters.pairwise)
 
 
-def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradients] | None:
+def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradients] | Reason:
     _, unary, parameters, state, kind, mask, labels = given
     call = Call(unary, parameters, state, kind)
     gold, valid = call.keep(mask, labels)
     if not valid:
-        return None
+        return Reason.INVALID_LABEL
     chains = *call.assemble(), call.lengths, gold
     total = total._replace(empty=call.empty)
     value, weighted = chain.fused_loss(loss_name, *chains, total)
@@ -70,12 +71,13 @@ def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradie
     return value, gradients
 
 
-def decode(given: Arguments, rule: str, in_place: bool) -> None:
-    """None: the functions are called one after the other, which takes little time on a CPU."""
+def decode(given: Arguments, rule: str, in_place: bool) -> Reason:
+    """The functions are called one after the other, which takes little time on a CPU."""
+    return Reason.IN_PARTS
 
 
 class Call:
-    """`prepare.Call` in C. It keeps all memory whose address is in `packed`, as far as a later function reads it."""
+    """`fused.Call` in C. It keeps all memory whose address is in `packed`, as far as a later function reads it."""
 
     def __init__(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int) -> None:
         self.shape, self.dtype, self.state, self.kind = unary.shape, unary.dtype, state, kind

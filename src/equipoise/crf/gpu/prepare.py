@@ -21,7 +21,8 @@ from ...native.triton_start import Launch, start
 from ...native.values import resolved
 from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
-from ..interface import Arguments, Gradients, Parameters, as_bytes
+from ..fused import Arguments, Gradients, Parameters, as_bytes
+from ..reasons import Reason
 from . import gradient_kernels, kernels
 
 READS_LABELS = False
@@ -66,10 +67,10 @@ def plan(shape: torch.Size) -> Plan:
     return Plan(shape.numel() // (length * m), length, -(-length // positions), (m, labels, positions), _blocks(m * m))
 
 
-def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradients] | None:
+def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradients] | Reason:
     parameters, state, kind = given.parameters, given.state, given.kind
     if not has_fused_loss(given.unary, parameters.pairwise):
-        return None
+        return Reason.IN_PARTS
     value, gradients = _repeated(given, (_loss, loss_name, total[:2], kind, state.horizon))
     without_boundaries = () if parameters.start is not None else (None, None)
 
@@ -82,21 +83,22 @@ def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradie
     return value, weighted
 
 
-def decode(given: Arguments, rule: str, in_place: bool) -> Tensor | None:
+def decode(given: Arguments, rule: str, in_place: bool) -> Tensor | Reason:
     if rule not in RULES or wide(given.unary):
-        return None
-    (found,) = _repeated(given, (_decode, rule, in_place, given.kind, given.state.horizon))
-    return found
+        return Reason.IN_PARTS
+    (labels,) = _repeated(given, (_decode, rule, in_place, given.kind, given.state.horizon))
+    labels_or_rows: Tensor = labels
+    return labels_or_rows
 
 
 def _repeated(given: Arguments, name: tuple[Any, ...]) -> Sequence[Any]:
     """The call of this name, a function and its first arguments, or its recorded launches."""
-    known, unary, parameters, state, _, mask, labels = given
+    signature, unary, parameters, state, _, mask, labels = given
     scores = [None if x is None else resolved(x).contiguous() for x in (unary, *parameters[:3])]
     kept = None if mask is None else as_bytes(mask)
     gold = int64_labels(labels)
     call, *rest = name
-    return repeated((known, name), functools.partial(call, *rest), *scores, *parameters[3:], kept, gold, *state[:5])
+    return repeated((signature, name), functools.partial(call, *rest), *scores, *parameters[3:], kept, gold, *state[:5])
 
 
 def _begin(kind: int, horizon: int, recording: Recording | None, inputs: tuple[Any, ...]) -> "Call":
@@ -132,7 +134,7 @@ def _decode(
 
 
 class Call:
-    """`prepare.Call` in Triton."""
+    """`fused.Call` in Triton."""
 
     def __init__(
         self,

@@ -1,0 +1,97 @@
+"""Whether kernels answer a call of a layer: decided here, once per call, with a reason where they do not.
+
+`EQUIPOISE_BACKEND=reference` sends every call to the torch code, for debugging; `cpu` and `gpu` to kernels of that
+device where there are some.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..chain import backends
+from ..chain.checks import CACHE_SIZE, signature
+from ..native.values import TRITON, eager, plain
+from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
+from .fused import Arguments, CheckedSignature, Kernels, LayerCall, Parameters
+from .reasons import Reason
+
+checked_signatures: dict[tuple[object, ...], CheckedSignature] = {}
+
+
+def choose(
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState | None,
+    mask: Tensor | None,
+    labels: Tensor | None,
+    check: Callable[[], None] = lambda: None,
+    *,
+    training: bool,
+    changes_labels: bool = False,
+) -> LayerCall | Reason:
+    """A call by kernels, or the reason why there is none.
+
+    Args:
+        unary: (*batch, L, M).
+        parameters: of the layer.
+        state: of its scaling method; None if there are no kernels for it.
+        mask: (*batch, L), or None.
+        labels: (*batch, L), or None for a prediction.
+        check: raises an error if the shape, dtype or device of an argument is wrong. It is called once for all calls
+            with the same ones.
+        training: whether the scaling method is in training mode.
+        changes_labels: whether the layer changes labels that are invalid. Kernels do not; some do not look for any.
+    """
+    kernels = kernels_for(unary)
+    if isinstance(kernels, Reason):
+        return kernels
+    if state is None:
+        return Reason.METHOD
+    if changes_labels and not kernels.READS_LABELS:
+        return Reason.POLICY
+    pairwise, start, end, allowed, *_ = parameters
+    key = (
+        *(kernels, signature(unary), unary.layout, signature(pairwise), signature(mask), signature(labels)),
+        *[None if x is None else x.dtype for x in (start, end, allowed, *state[:5])],
+    )
+    checked = checked_signatures.get(key)
+    if checked is None:
+        check()
+        if len(checked_signatures) == CACHE_SIZE:
+            checked_signatures.clear()
+        checked = checked_signatures[key] = CheckedSignature(kernels.fits(unary, parameters, state))
+    if not checked.supported:
+        return Reason.UNSUPPORTED
+    differentiable = unary.requires_grad or any(x is not None and x.requires_grad for x in (pairwise, start, end))
+    recorded = labels is not None and differentiable and torch.is_grad_enabled()
+    learned = state.size is not None
+    if recorded and learned and not training:
+        return Reason.EXACT
+    kind = (LEARNING if recorded else LEARNED) if learned else FIXED
+    return LayerCall(kernels, Arguments(checked, unary, parameters, state, kind, mask, labels), recorded)
+
+
+def kernels_for(x: Tensor) -> Kernels | Reason:
+    """The kernels that can compute on x."""
+    if not eager():
+        return Reason.TRACED
+    if not (isinstance(x, Tensor) and plain(x)):
+        return Reason.WRAPPED
+    name = "cpu" if x.is_cpu else "gpu"
+    if not (x.is_cpu or x.is_cuda):
+        return Reason.DEVICE
+    if backends.FORCED not in (None, name):
+        return Reason.FORCED
+    if name == "gpu" and not TRITON:
+        return Reason.NOT_INSTALLED
+    return _load(name)
+
+
+@cache
+def _load(name: str) -> Any:
+    """The kernels in a folder. They are imported where they are used: Triton may not be installed."""
+    return import_module(f".{name}.prepare", __package__)
