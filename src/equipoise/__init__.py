@@ -1,7 +1,7 @@
 """Deep structured prediction whose potentials stay in balance: exact CRF layers for PyTorch."""
 
 from . import chain, constraints, gaussian, labels, objectives, scaling
-from .crf import ChainCRF, GaussianCRF
+from .crf import ChainCRF, GaussianCRF, explain
 from .spans import ScoredSpan, SpanDecoder
 
 __version__ = "0.1.0"
@@ -12,6 +12,7 @@ __all__ = [
     "SpanDecoder",
     "chain",
     "constraints",
+    "explain",
     "gaussian",
     "labels",
     "objectives",

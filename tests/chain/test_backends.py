@@ -59,9 +59,9 @@ def test_the_environment_forces_a_backend() -> None:
 import torch
 from equipoise.chain import backends
 from equipoise.chain.checks import problem
-from equipoise.crf import prepare
-print(backends.choose(problem(torch.zeros(4, 2), torch.zeros(2, 2)))[1], prepare.kernels_for(torch.zeros(2)))
+from equipoise.crf import choice
+print(backends.choose(problem(torch.zeros(4, 2), torch.zeros(2, 2)))[1], choice.kernels_for(torch.zeros(2)).name)
 """
     environment = os.environ | {"EQUIPOISE_BACKEND": "reference"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["reference", "None"]
+    assert done.stdout.split() == ["reference", "FORCED"]
