@@ -16,6 +16,7 @@ it.
 import torch
 from torch import Tensor
 
+from ..native.values import readable
 from .systems import coefficients, invert
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -130,13 +131,10 @@ def turn(embeddings: Tensor, q: Tensor) -> Tensor:
 
 def _sum_over_pixels(x: Tensor, y: Tensor) -> Tensor:
     """X^T Y; pieces of an image are added up in float64, so that rounding errors do not grow with its size."""
-    pieces = x.shape[-2] // PIECE
-    if pieces < 2 or x.dtype == torch.float64 or not x.is_cpu:
+    if x.dtype == torch.float64 or not readable(x, y) or x.shape[-2] <= PIECE:
         return x.mT @ y
-    inside = pieces * PIECE
-    each = [z[..., :inside, :].unflatten(-2, (pieces, PIECE)) for z in (x, y)]
-    total = (each[0].mT @ each[1]).sum(-3, dtype=torch.float64)
-    return (total + x[..., inside:, :].mT @ y[..., inside:, :]).to(x.dtype)
+    each = zip(x.split(PIECE, -2), y.split(PIECE, -2), strict=True)
+    return sum((left.mT @ right).double() for left, right in each).to(x.dtype)
 
 
 def _is_exact(embeddings: Tensor) -> bool:
