@@ -18,6 +18,7 @@ FOLD_SIZES = (30, 60, 90, 60)
 
 class Tiny:
     name = "tiny"
+    title = "A tiny task"
     metric = "accuracy"
     folds = 3
     energy = ChainEnergy()
