@@ -27,7 +27,8 @@ from equipoise.integrations.transformers import (
     preprocess_logits_for_metrics,
     tokenize_words,
 )
-from equipoise.integrations.transformers.documents import document_scores, window
+from equipoise.integrations.transformers.documents import document_scores
+from equipoise.integrations.transformers.windows import window
 
 WORDS = ["Anna", "met", "Bob", "."]  # "met" and "Bob" are three tokens each
 

@@ -10,6 +10,7 @@ from .configuration import CRFConfig
 from .documents import predict_document
 from .metrics import compute_metrics, preprocess_logits_for_metrics
 from .model import CRFForTokenClassification, CRFOutput
+from .spans import predict_spans
 from .start import StartFromLabels
 from .words import DataCollatorForWords, tokenize_words
 
@@ -25,6 +26,7 @@ __all__ = [
     "StartFromLabels",
     "compute_metrics",
     "predict_document",
+    "predict_spans",
     "preprocess_logits_for_metrics",
     "tokenize_words",
 ]

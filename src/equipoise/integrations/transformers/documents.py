@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from ...chain.checks import first
 from ...chain.problem import IGNORE
 from .model import CRFForTokenClassification
+from .windows import cut, places, token_scores, window
 from .words import first_tokens
 
 
@@ -71,29 +72,19 @@ def document_scores(
 ) -> Tensor:
     """The scores of the net for each word, (words, M), before the CRF. A word without a token has scores of 0."""
     size = window(model, tokenizer) if max_length is None else max_length
-    found = tokenizer(
-        list(words),
-        is_split_into_words=True,
-        truncation=True,
-        max_length=size,
-        stride=size // 4 if stride is None else stride,
-        return_overflowing_tokens=True,
-        padding=True,
-        return_tensors="pt",
-    )
-    best = torch.full((len(words),), -1)
+    shared = size // 4 if stride is None else stride
+    windows = cut(tokenizer, list(words), size, shared, is_split_into_words=True)
+    tokens = places(windows, shared)
     unary = torch.zeros(len(words), model.num_labels, device=model.device, dtype=model.crf.pairwise.dtype)
-    count = len(found["input_ids"])
-    names = [name for name in tokenizer.model_input_names if name in found]
-    for start in range(0, count, batch_size):
-        batch = {name: found[name][start : start + batch_size].to(model.device) for name in names}
-        scores = model.unary(**batch)
-        for row in range(len(scores)):
-            word, token, context = _placed(found.word_ids(start + row), start + row == 0, start + row == count - 1)
-            better = context > best[word]
-            word, token = word[better], token[better]
-            best[word] = context[better]
-            unary[word.to(unary.device)] = scores[row, token.to(unary.device)]
+    if not bool((tokens >= 0).any()):
+        return unary
+    scores = token_scores(model, tokenizer, windows, tokens, batch_size)
+    word_of: dict[int, int] = {}  # of each token of the text
+    for number, row in enumerate(tokens.tolist()):
+        word_of |= {token: word for token, word in zip(row, windows.word_ids(number), strict=True) if token >= 0}
+    starts = first_tokens([word_of[token] for token in range(len(scores))])
+    token, word = torch.tensor([(token, word) for token, word in enumerate(starts) if word is not None]).unbind(1)
+    unary[word.to(unary.device)] = scores[token.to(scores.device)]
     return unary
 
 
@@ -103,27 +94,3 @@ def _explain(unary: Tensor, words: Sequence[str]) -> str:
     if index is None:
         return "no labelling has a score: the CRF has scores of NaN or infinity; has training diverged?"
     return f"words[{index[0]}], {words[index[0]]!r}, has a score of {unary[index].item()}; has training diverged?"
-
-
-def window(model: CRFForTokenClassification, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The number of tokens that the encoder reads at a time."""
-    positions = getattr(model.config.encoder_config, "max_position_embeddings", None)
-    for name, table in model.backbone.named_modules():
-        if name.endswith("position_embeddings") and getattr(table, "padding_idx", None) is not None:
-            positions = table.num_embeddings - table.padding_idx - 1  # RoBERTa counts positions after that of padding
-    return min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
-
-
-def _placed(word_ids: list[int | None], first: bool, last: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The words of a window, their first tokens, and the context of each, all (words of the window,)."""
-    inside = [token for token, word in enumerate(word_ids) if word is not None]
-    if not inside:
-        empty = torch.empty(0, dtype=torch.int64)
-        return empty, empty, empty
-    starts = first_tokens(word_ids)
-    token = torch.tensor([i for i in inside if starts[i] is not None])
-    word = torch.tensor([starts[i] for i in token.tolist()])
-    unlimited = torch.full_like(token, len(word_ids))
-    left = unlimited if first else token - inside[0]
-    right = unlimited if last else inside[-1] - token
-    return word, token, torch.minimum(left, right)

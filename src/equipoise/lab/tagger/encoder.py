@@ -29,7 +29,7 @@ class Encoder(nn.Module):
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         super().__init__()
-        from ...integrations.transformers.documents import window
+        from ...integrations.transformers.windows import window
 
         self.model, self.tokenizer, self.window = model, tokenizer, window(model, tokenizer)
         _check_tokenizer(self)
