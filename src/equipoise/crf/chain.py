@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .. import chain, diagnosis, objectives
 from ..chain.problem import IGNORE
-from ..chain.totals import check_reduction
 from ..constraints import Constraints
 from ..masking import Kept
 from ..objectives import RULES, Objective
@@ -130,7 +129,6 @@ class ChainCRF(CountedPotentials):
         >>> f"{crf.loss(torch.zeros(1, 4, 2), torch.tensor([[0, 1, 1, 0]])).exp():.4f}"  # one label of two
         '2.0000'
         """
-        check_reduction(reduction)
         asked = self._objective(objective)
 
         def formula() -> Tensor:

@@ -17,7 +17,7 @@ from torch.autograd import Function
 from .. import objectives
 from ..chain import dispatch
 from ..chain.problem import Problem
-from ..chain.totals import TOTALS, Total
+from ..chain.totals import TOTALS, Total, check_reduction
 from ..masking import Kept, rows
 from ..native.values import has_values
 from ..objectives import RULES, Objective
@@ -120,6 +120,8 @@ class LayerCall(NamedTuple):
     def loss(self, objective: Objective, reduction: str, formula: Formula, scores: Formula) -> Tensor | Reason:
         """The reduced losses of a layer whose scaling has no penalty; the formulas are for second derivatives."""
         total = TOTALS.get((reduction, objective.loss in MEANS))
+        if total is None:
+            check_reduction(reduction)
         likelihood, marginal = objective.loss is objectives.likelihood, objective.loss is objectives.marginal
         if self.recorded and total is not None and (likelihood or marginal):
             name = "likelihood" if likelihood else "cross_entropy"

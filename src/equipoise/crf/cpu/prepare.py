@@ -13,6 +13,7 @@ from ...chain.checks import int64
 from ...chain.cpu import backend as chain
 from ...chain.cpu.library import library as chain_library
 from ...chain.totals import Total
+from ...masking import rows
 from ...native.compiler import build
 from ...native.values import readable, resolved
 from ...scaling.kernel_state import LEARNING, KernelState
@@ -25,7 +26,7 @@ CPU = torch.device("cpu")  # explicit, since the default device may differ
 READS_LABELS = True
 INVALID, HAS_EMPTY, MOVED = 1, 2, 4  # as in layer.c
 MIN_THREADED_SCORES = 2**18  # for fewer, waking a thread gains too little
-FIELDS = 6  # of `found`
+FIELDS = 6  # of `found` in layer.h
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("layer.c", "layer.h", "gradients.h"))
 LAYER = struct.Struct("5q4d24q").pack  # `Layer` of layer.h
@@ -71,9 +72,15 @@ def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradie
     return value, gradients
 
 
-def decode(given: Arguments, rule: str, in_place: bool) -> Reason:
-    """The functions are called one after the other, which takes little time on a CPU."""
-    return Reason.IN_PARTS
+def decode(given: Arguments, rule: str, in_place: bool) -> Tensor | Reason:
+    """The best labelling. For other rules the functions of the chain are called one after the other."""
+    if rule != "map":
+        return Reason.IN_PARTS
+    _, unary, parameters, state, kind, mask, _ = given
+    call = Call(unary, parameters, state, kind)
+    call.keep(mask, None)
+    labels, _ = chain.decode(*call.assemble(), call.lengths)
+    return call.place(labels) if in_place else rows(labels, call.lengths, mask)
 
 
 class Call:
@@ -81,10 +88,10 @@ class Call:
 
     def __init__(self, unary: Tensor, parameters: Parameters, state: KernelState, kind: int) -> None:
         self.shape, self.dtype, self.state, self.kind = unary.shape, unary.dtype, state, kind
-        self.pairwise = _contiguous(parameters.pairwise.detach())
-        self.unary = _contiguous(unary.detach().to(self.pairwise.dtype))
+        self.pairwise = resolved(parameters.pairwise.detach()).contiguous()
+        self.unary = resolved(unary.detach().to(self.pairwise.dtype)).contiguous()
         self.library: Any = library(self.pairwise.dtype)  # `fits` is only true if there is one
-        self.boundaries = [None if x is None else _contiguous(x.detach()) for x in parameters[1:3]]
+        self.boundaries = [None if x is None else resolved(x.detach()).contiguous() for x in parameters[1:3]]
         self.allowed = [None if x is None else as_bytes(x) for x in parameters[3:]]
 
     def keep(self, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, bool]:
@@ -99,7 +106,7 @@ class Call:
         self.marked = torch.empty(batch, dtype=torch.bool, device=CPU)
         self.scores = torch.empty_like(self.unary), torch.empty_like(self.pairwise)
         kept = None if mask is None else as_bytes(mask)
-        gold = None if labels is None else _contiguous(int64("labels", labels))
+        gold = None if labels is None else resolved(int64("labels", labels)).contiguous()
         moved = None if gold is None else torch.empty_like(gold)
         read = self.unary, self.pairwise, *self.boundaries, *self.allowed, kept, gold, *self.state[:5]
         written = self.lengths, moved, self.marked, *self.scores
@@ -121,7 +128,7 @@ class Call:
         return scores
 
     def gradients(self, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
-        read = _contiguous(to_unary), _contiguous(to_pairwise)
+        read = resolved(to_unary).contiguous(), resolved(to_pairwise).contiguous()
         given = self.unary, self.pairwise, *self.boundaries
         found: list[Any] = [None if x is None else torch.empty_like(x) for x in given]
         packed = GRADIENTS(*[0 if x is None else x.data_ptr() for x in (*read, *found)])
@@ -138,7 +145,3 @@ class Call:
         pointers = labels.data_ptr(), self.rank, found.data_ptr()
         self.library.place(*pointers, labels.numel() // length, length)
         return found
-
-
-def _contiguous(x: Tensor) -> Tensor:
-    return resolved(x).contiguous()
