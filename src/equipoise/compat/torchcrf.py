@@ -237,7 +237,7 @@ def to_chain_crf(source: nn.Module | Mapping[str, Tensor], **options: Any) -> Ch
     stored = {key.removeprefix(prefixes[0]): x for key, x in state.items() if key.startswith(f"{prefixes[0]}scaling.")}
     method = options.pop("scaling", None) or (Learned() if stored else Fixed())
     crf = ChainCRF(len(scores["start"]), method, boundaries=True, **options).to(scores["pairwise"])
-    if not stored and isinstance(method, Learned):
+    if not stored and method.state_without_effect(torch.ones(())):
         stored = {"scaling.alpha": torch.ones(())}  # the state then keeps the scores, see `crf.checkpoints`
     elif not stored:
         stored = {f"scaling.{key}": x for key, x in method.state_dict().items()}

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from ..constraints import Constraints
 from ..native.values import readable
-from ..scaling import Learned, Scaling, mean_abs
-from ..scaling.learned import HORIZON
+from ..scaling import Scaling, mean_abs
 
 
 def remove_constraints(state: MutableMapping[str, Tensor], prefix: str, own: Mapping[str, Tensor | None]) -> None:
@@ -45,8 +44,8 @@ def add_scaling(
     if not readable(alpha) or not bool((alpha == 1).all()):
         return
     del state[prefix + "alpha"]
-    if isinstance(method, Learned) and pairwise_size is not None:
-        own |= _unscaled(own, pairwise_size)
+    if pairwise_size is not None:
+        own |= method.state_without_effect(pairwise_size)
     state.update({prefix + name: value for name, value in own.items()})
 
 
@@ -66,17 +65,6 @@ def stored_size(
         allowed = torch.cat([x.flatten() for x in entries])
         row = row.masked_fill(~allowed.to(row.device), -torch.inf)
     return mean_abs(row[None])
-
-
-def _unscaled(own: Mapping[str, Tensor], pairwise_size: Tensor) -> dict[str, Tensor]:
-    """The state of `Learned` that changes no score.
-
-    The running average already covers many examples, so that training moves it slowly away from 1.
-    """
-    log_scales = torch.stack([torch.zeros_like(pairwise_size), torch.where(pairwise_size > 0, pairwise_size, 1).log()])
-    found = {name: torch.zeros_like(x, device=pairwise_size.device) for name, x in own.items()}
-    found["log_scales"] += log_scales.to(found["log_scales"].dtype)
-    return found | {"size": found["size"] + 1, "examples": found["examples"] + HORIZON}
 
 
 def _equal(stored: Tensor, own: Tensor | None) -> bool:

@@ -1,7 +1,8 @@
 """A CRF as scaling, layers and training see it: the sizes of its parts, its losses and its predictions.
 
 The layers in `crf/` and the training engine use the same two energies, `chain` and `gaussian`; `balance` is the one
-place where a scaling method meets an energy.
+place where a scaling method meets an energy. Kernels that take its place are compared with it by
+`tests/crf/test_kernels.py`.
 """
 
 from ..scaling.factors import Factors

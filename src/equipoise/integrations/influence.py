@@ -22,7 +22,7 @@ def warning(crf: ChainCRF, ratios: Sequence[float], *, final: bool) -> str | Non
     >>> warning(ChainCRF(3), [90.0, 50.0], final=False), warning(ChainCRF(3, scaling.Learned()), [50.0], final=True)
     (None, None)
     """
-    if isinstance(crf.scaling, scaling.Learned) or len(ratios) < (1 if final else 2):
+    if crf.scaling.learns_balance or len(ratios) < (1 if final else 2):
         return None
     found = scaling.verdict(ratios)
     recovering = not final and RECOVERING.get(found.state) == found.trend

@@ -15,7 +15,9 @@ There is nothing to choose, and any learning rate serves. Five choices make it s
 A part that is smaller than 1 has the gradient of a part of size 1 (`gradient_factors`). Without it, division by a small
 size would make the gradient so large that clipping would act on it alone and SGD would overshoot.
 
-`docs/explanations/balance.md` explains each, with measurements.
+In a training step of a layer these formulas run as one function of autograd, `closed_form`.
+`tests/scaling/test_closed_form.py` compares both. `docs/explanations/balance.md` explains each choice, with
+measurements.
 """
 
 import math
@@ -25,6 +27,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..native.values import eager
+from . import closed_form
 from .broadcasting import divide, multiply
 from .kernel_state import KernelState
 from .method import Scaling, positive
@@ -137,6 +141,7 @@ class Learned(Scaling):
     placed_size: float | None = PLACED_SIZE
     """||W|| after `place`; None for that of the scores."""
     needs_sizes = False
+    learns_balance = True
     factors = staticmethod(factors)
     alpha_of = staticmethod(alpha)
     measured = staticmethod(measured)
@@ -171,6 +176,21 @@ class Learned(Scaling):
         stored = (self.size, found.size), (self.examples, found.examples)
         return found._replace(log_scales=pace(norms(), Paced(self.log_scales, self.squares, self.steps), stored))
 
+    def training_step(
+        self,
+        unary: Tensor,
+        pairwise: Tensor,
+        counted: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        formula: Callable[[], tuple[Tensor, Tensor]],
+    ) -> tuple[Tensor, Tensor] | None:
+        if type(self) is not Learned or self.size.ndim or pairwise.ndim != 2 or not eager():
+            return None
+        step = closed_form.LearnedStep
+        both: tuple[Tensor, Tensor] = step.apply(unary, pairwise, counted, lengths, weights, self.state(), formula)
+        return both
+
     @torch.no_grad()
     def place(self, pairwise: Tensor, size: Tensor) -> Tensor:
         """e^w becomes the size, where it is not 0. W becomes small, so that training can still turn it."""
@@ -180,6 +200,18 @@ class Learned(Scaling):
             if self.placed_size is None
             else multiply(divide(torch.full_like(size, self.placed_size), size), pairwise)
         )
+
+    def arguments(self) -> dict[str, Any]:
+        return {"start": float(self._initial["log_scales"][0].exp())}
+
+    def state_without_effect(self, pairwise_size: Tensor) -> dict[str, Tensor]:
+        """u = 0, s = 1 and w = log ||W||. s already covers many examples, so that training moves it slowly."""
+        log_scales = torch.stack(
+            [torch.zeros_like(pairwise_size), torch.where(pairwise_size > 0, pairwise_size, 1).log()]
+        )
+        zeros = {name: torch.zeros_like(x, device=pairwise_size.device) for name, x in self.state_dict().items()}
+        zeros["log_scales"] += log_scales.to(zeros["log_scales"].dtype)
+        return zeros | {"size": zeros["size"] + 1, "examples": zeros["examples"] + HORIZON}
 
     def kernel_state(self) -> KernelState | None:
         if type(self) is not Learned or self.size.ndim:

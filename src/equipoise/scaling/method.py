@@ -7,7 +7,8 @@ knows nothing of chains or images: it works on any energy that can measure its u
 also have a state that training measures or moves, see `learn`.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -62,6 +63,9 @@ class Scaling(nn.Module):
     needs_sizes: ClassVar[bool] = True
     """Whether a layer raises an error if all scores of a part are 0."""
 
+    learns_balance: ClassVar[bool] = False
+    """Whether training chooses the relative size of both parts, so that a ratio of any size needs no warning."""
+
     def __init__(self) -> None:
         super().__init__()
         self._initial: dict[str, Tensor] = {}  # on the CPU, also if the module is on the meta device
@@ -88,6 +92,16 @@ class Scaling(nn.Module):
     @torch.no_grad()
     def _restore(self, name: str) -> None:
         getattr(self, name).copy_(self._initial[name])
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that construct the method in its initial state, as numbers and lists."""
+        names = inspect.signature(type(self)).parameters
+        values = {name: self._initial.get(name, getattr(self, name)) for name in names}
+        return {name: x.tolist() if isinstance(x, Tensor) else x for name, x in values.items()}
+
+    def state_without_effect(self, pairwise_size: Tensor) -> dict[str, Tensor]:
+        """The state that changes no score if ||W|| has this size; empty if the method has none or starts with it."""
+        return {}
 
     def check_state(self, prefix: str = "") -> None:
         """Raise if a number of the state is not finite or has the wrong sign. Waits for the device.
@@ -164,6 +178,18 @@ class Scaling(nn.Module):
 
     def kernel_state(self) -> KernelState | None:
         """The state for the kernels of a layer; None if they do not know this method."""
+        return None
+
+    def training_step(
+        self,
+        unary: Tensor,
+        pairwise: Tensor,
+        counted: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        formula: Callable[[], tuple[Tensor, Tensor]],
+    ) -> tuple[Tensor, Tensor] | None:
+        """Both parts of a chain in a training step, in closed form; None to derive them from `factors` (`formula`)."""
         return None
 
     @staticmethod

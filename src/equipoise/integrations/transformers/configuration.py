@@ -1,16 +1,14 @@
 """The configuration of an encoder with a CRF: the encoder's own configuration, and what the CRF is made of."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from ... import constraints, scaling
 from ...crf import ChainCRF
-from ...scaling import Learned, Scaling
+from ...scaling import Scaling
 
 METHODS = {
     method.__name__: method
@@ -124,7 +122,7 @@ def describe(method: Scaling | Mapping[str, Any] | str | None) -> dict[str, Any]
     if method is None or isinstance(method, str):
         method = {"name": method or "Learned"}
     if isinstance(method, Scaling):
-        method = {"name": type(method).__name__, **_arguments(method)}
+        method = {"name": type(method).__name__, **method.arguments()}
     if not isinstance(method, Mapping) or method.get("name") not in METHODS:
         raise ValueError(f"scaling must be a method of equipoise.scaling ({', '.join(METHODS)}), got {method!r}")
     return dict(method)
@@ -139,12 +137,3 @@ def make_scaling(description: Mapping[str, Any]) -> Scaling:
     arguments = {name: value for name, value in description.items() if name != "name"}
     made: Scaling = METHODS[description["name"]](**arguments)
     return made
-
-
-def _arguments(method: Scaling) -> dict[str, Any]:
-    """The arguments that construct the method in its initial state."""
-    if isinstance(method, Learned):
-        return {"start": float(method._initial["log_scales"][0].exp())}
-    names = inspect.signature(type(method)).parameters
-    found = {name: method._initial.get(name, getattr(method, name)) for name in names}
-    return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in found.items()}
