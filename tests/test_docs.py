@@ -191,7 +191,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-INTERNAL = {f"equipoise.constraints.{item}" for item in ("Scheme", "named", "split")}  # shared with equipoise.labels
+INTERNAL = {
+    f"equipoise.constraints.{item}" for item in ("Scheme", "named", "sorted_by_index", "split")
+}  # shared with equipoise.labels
 
 
 @pytest.mark.slow
