@@ -160,6 +160,12 @@ def test_batches_masks_and_arrays_of_numpy_give_the_spans_of_each_sequence() -> 
     assert array.tolist() == labels.tolist()
 
 
+def test_a_batch_may_have_no_sequence() -> None:
+    decoder = SpanDecoder(SCHEMES["BIOES"])
+    assert decoder(torch.zeros(0, 5, 6)) == []
+    assert decoder.decode(torch.zeros(0, 5, 6)).shape == (0, 5)
+
+
 def test_labels_decide_the_scheme_or_say_what_is_missing() -> None:
     assert {name: SpanDecoder(SCHEMES[name]).scheme for name in ("BIOES", "BILOU", "BMES", "IO")} == {
         name: name for name in ("BIOES", "BILOU", "BMES", "IO")
@@ -190,6 +196,11 @@ def test_wrong_arguments_are_named() -> None:
         decoder(torch.zeros(2, 1, 6).index_fill(0, torch.tensor([1]), -torch.inf))
     with pytest.raises(ValueError, match=r"biases\.finish must be 0: BIO has no label"):
         SpanDecoder(SCHEMES["BIO"], "BIO", {"finish": 1.0})
+    for temperature in (0, -1.0, torch.inf, torch.nan):
+        with pytest.raises(ValueError, match="temperature must be positive"):
+            SpanDecoder(SCHEMES["BIOES"], temperature=temperature)
+    with pytest.raises(ValueError, match="word_scores must be one of first, mean, max"):
+        SpanDecoder(SCHEMES["BIOES"], word_scores="last")
     with pytest.raises(ValueError, match="scheme must be one of"):
         SpanDecoder(SCHEMES["BIO"], "BIOS")
 

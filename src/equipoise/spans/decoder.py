@@ -85,9 +85,11 @@ class SpanDecoder:
         if given.biases.finish and not bool((self.rules.kinds == 3).any()):
             raise ValueError(f"biases.finish must be 0: {self.scheme} has no label for the last word of a span")
         self.biases = given.biases
-        self.temperature = temperature or given.temperature or 1.0
-        if not self.temperature > 0:
+        self.temperature = temperature if temperature is not None else given.temperature or 1.0
+        if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature must be positive, got {temperature}")
+        if crf is not None and word_scores != "first":
+            raise ValueError(f"word_scores must be 'first' for a model with a CRF, got {word_scores!r}")
         self.word_scores, self.crf = word_scores, crf
 
     @classmethod
@@ -186,9 +188,10 @@ class SpanDecoder:
         else:
             unary, pairwise, lengths = (x.to(device) for x in self.crf.potentials(scores, mask))
             unary, transitions = unary * inverse, pairwise * inverse + transitions
-        unary = kept.blank(unary, 0)
-        place = torch.arange(unary.shape[1], device=device)[:, None]
-        unary = unary + torch.where(place == 0, start, 0) + torch.where(place == lengths[:, None, None] - 1, end, 0)
+        row = torch.arange(len(unary), device=device)
+        ends = torch.stack([torch.zeros_like(lengths), lengths - 1])  # first and last position of each sequence
+        scores_of_ends = torch.stack([start, end]).to(unary.dtype)[:, None].expand(2, len(row), -1)
+        unary = kept.blank(unary, 0).index_put((row.expand_as(ends), ends), scores_of_ends, accumulate=True)
         return Potentials(unary, transitions.to(unary.dtype), lengths), kept
 
     def read(self, logits: Any, mask: Any, offsets: Any, words: Any) -> tuple[Tensor, Layout, bool]:
@@ -216,7 +219,7 @@ class SpanDecoder:
         if self.crf is None:
             scores = _relative(scores)
         if words is not None and self.word_scores != "first":
-            scores = by_word(scores if self.crf is not None else scores.log_softmax(-1), units, self.word_scores)
+            scores = by_word(scores.log_softmax(-1), units, self.word_scores)
         return scores.masked_fill(~units.mask[..., None], 0), units, one
 
     def _best(self, potentials: Potentials, kept: Kept) -> Tensor:
