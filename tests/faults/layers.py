@@ -74,9 +74,7 @@ def draw(seed: int) -> Problem:
     kinds = choice(scaling.Fixed, scaling.Learned), rules, bool(choice(True, False))
     goal = choice("likelihood", "marginal"), choice("mean", "sum", "none", "token_mean")
     problem = Problem(unary, torch.empty(0), mask, *kinds, *goal, seed)
-    with patch.object(
-        choice, "kernels_for", lambda x: Reason.FORCED
-    ):  # labels that the constraints and the scores allow
+    with patch.object(crf_choice, "kernels_for", lambda x: Reason.FORCED):  # labels that rules and scores allow
         noisy = unary + 3 * torch.randn(unary.shape, generator=generator)
         labels = problem.layer(torch.float64).decode(noisy, mask, rule="map")
     holds_all = bool(((labels >= 0) | (False if mask is None else mask == 0)).all())  # unsigned types have no -100
