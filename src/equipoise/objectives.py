@@ -45,7 +45,7 @@ def likelihood(
     '8.0000'
     """
     chain = given(unary, pairwise, lengths, labels)
-    return dispatch.log_partition(chain, int64("labels", labels), totals.named(reduction))
+    return dispatch.log_partition(chain, int64("labels", labels), totals.total_by_name(reduction))
 
 
 def marginal(
@@ -60,7 +60,7 @@ def marginal(
     >>> f"{marginal(unary, pairwise, torch.tensor([0, 1, 1])).exp():.4f}"  # one label of two
     '2.0000'
     """
-    total = totals.named(reduction, of_means=True)
+    total = totals.total_by_name(reduction, of_means=True)
     return dispatch.cross_entropy(given(unary, pairwise, lengths, labels), int64("labels", labels), total)
 
 

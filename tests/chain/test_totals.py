@@ -36,7 +36,7 @@ def test_nothing_to_count() -> None:
 
 
 def test_unknown_names() -> None:
-    assert totals.named("none") is None
+    assert totals.total_by_name("none") is None
     with pytest.raises(ValueError, match="reduction must be one of mean, sum, none, token_mean, got 'avg'"):
         objectives.likelihood(torch.zeros(1, 2, 2), torch.zeros(2, 2), torch.zeros(1, 2).long(), reduction="avg")
 

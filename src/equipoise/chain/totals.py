@@ -59,7 +59,7 @@ class Total(NamedTuple):
         return x if self.empty is None else x.masked_fill(self.empty, 0)
 
 
-def named(reduction: str, of_means: bool = False, empty: Tensor | None = None) -> Total | None:
+def total_by_name(reduction: str, of_means: bool = False, empty: Tensor | None = None) -> Total | None:
     """The total of this name; None for "none"."""
     total = TOTALS.get((reduction, of_means))
     if total is None:

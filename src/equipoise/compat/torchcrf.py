@@ -211,8 +211,8 @@ class CRF(nn.Module):
             wrong = (tags < 0) | (tags >= self.num_tags)
             index = first(wrong if mask is None else wrong & mask.bool())
             if index is not None:
-                found, most = int(tags[index]), self.num_tags - 1
-                raise IndexError(f"{at('tags', index)} is {found}, but must be from 0 to {most}")
+                tag, most = int(tags[index]), self.num_tags - 1
+                raise IndexError(f"{at('tags', index)} is {tag}, but must be from 0 to {most}")
 
 
 def to_chain_crf(source: nn.Module | Mapping[str, Tensor], **options: Any) -> ChainCRF:
@@ -228,8 +228,8 @@ def to_chain_crf(source: nn.Module | Mapping[str, Tensor], **options: Any) -> Ch
     True
     """
     state = source.state_dict() if isinstance(source, nn.Module) else source
-    found = [key.removesuffix(SCORES["start"]) for key in state if key.endswith(SCORES["start"])]
-    prefixes = [prefix for prefix in found if all(prefix + name in state for name in SCORES.values())]
+    candidates = [key.removesuffix(SCORES["start"]) for key in state if key.endswith(SCORES["start"])]
+    prefixes = [prefix for prefix in candidates if all(prefix + name in state for name in SCORES.values())]
     if len(prefixes) != 1:
         names = ", ".join(SCORES.values())
         raise ValueError(f"the state dict must have one layer with {names}, got {len(prefixes)} in {list(state)}")

@@ -38,9 +38,9 @@ class CountedPotentials(ChainPotentials):
         tensor([[ 0.3677, -0.5878],
                 [-0.5878,  0.3677]], requires_grad=True)
         """
-        found = association(count_all(batches, self.num_labels), smoothing)
-        ends = () if self.start is None else (found.start, found.end)
-        row = torch.cat([x.flatten() for x in (found.pairwise, *ends)]).to(self.pairwise)[None]
+        scores = association(count_all(batches, self.num_labels), smoothing)
+        ends = () if self.start is None else (scores.start, scores.end)
+        row = torch.cat([x.flatten() for x in (scores.pairwise, *ends)]).to(self.pairwise)[None]
         counted = self._counted(row)
         stored = self.scaling.place(row, mean_abs(counted))
         if stored.shape != row.shape:

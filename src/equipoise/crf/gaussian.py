@@ -238,16 +238,16 @@ class GaussianCRF(nn.Module):
                 self._check_definite(*self._parts(unary, embeddings))
             learning = self.scaling.learning(unary, embeddings)
             u, w, penalty = balance(energy, self.scaling, *self._parts(unary, embeddings), learning=learning)
-            found = energy.solve(u, w)
+            solved = energy.solve(u, w)
             system = Problem(u, w.embeddings, energy.image_ridge(w))
-            check_solution(found, system, self.solver)
-            if self.validate and not bool(found.solution.isfinite().all()):
+            check_solution(solved, system, self.solver)
+            if self.validate and not bool(solved.solution.isfinite().all()):
                 explain(system)
         except ValueError:
             check_finite("unary", unary)  # names the place in the image, not in the row of pixels
             check_finite("embeddings", embeddings)
             raise
-        return found.solution, penalty
+        return solved.solution, penalty
 
     def _check_definite(self, unary: Tensor, pairwise: Embedded) -> None:
         raw = GaussianEnergy("raw", self.ridge, self.solver, RandomPairs(self.draws))

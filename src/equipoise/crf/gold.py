@@ -55,13 +55,13 @@ def violations(rules: Constraints, labels: Tensor, kept: Kept) -> Tensor:
 
 def explain(rules: Constraints, labels: Tensor, kept: Kept, index: tuple[int, ...]) -> str:
     """One line on the violation at this index."""
-    found, place = rules.name(int(labels[index])), at("labels", kept.place(index))
+    label, place = rules.name(int(labels[index])), at("labels", kept.place(index))
     if index[-1] > 0:
         before = labels[(*index[:-1], index[-1] - 1)]
         if not rules.transitions[before, labels[index]]:
-            return f"{place} is {found}, which may not follow {rules.name(int(before))}"
+            return f"{place} is {label}, which may not follow {rules.name(int(before))}"
     where = "last" if rules.start[labels[index]] or index[-1] > 0 else "first"
-    return f"{place} is {found}, which may not come {where}"
+    return f"{place} is {label}, which may not come {where}"
 
 
 def nearest(rules: Constraints, labels: Tensor, lengths: Tensor) -> Tensor:
@@ -81,8 +81,8 @@ def nearest(rules: Constraints, labels: Tensor, lengths: Tensor) -> Tensor:
     first_place, last_place = place[:, None] == 0, place[:, None] == lengths[..., None, None] - 1
     unary = unary.masked_fill((first_place & ~rules.start) | (last_place & ~rules.end), -torch.inf)
     pairwise = torch.zeros(m, m, dtype=torch.float64, device=labels.device).masked_fill(~rules.transitions, -torch.inf)
-    found, _ = chain.decode(unary, pairwise, lengths)
-    return torch.where(found < 0, labels, found)
+    allowed, _ = chain.decode(unary, pairwise, lengths)
+    return torch.where(allowed < 0, labels, allowed)
 
 
 def _same_type(rules: Constraints, labels: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ MEANS = (objectives.marginal, objectives.mean_field, objectives.unary)
 
 def reduce(losses: Tensor, penalty: Tensor | None, kept: Kept, reduction: str, objective: Objective) -> Tensor:
     """losses (*batch,); penalty: a number, one per replica, one per sequence, or None for 0."""
-    total = totals.named(reduction, objective.loss in MEANS, kept.empty)
+    total = totals.total_by_name(reduction, objective.loss in MEANS, kept.empty)
     if penalty is not None:
         penalty = leading(penalty, losses.ndim).expand(losses.shape).to(losses.dtype)
     if total is None:

@@ -97,10 +97,10 @@ class GaussianEnergy:
         return multiply(a, unary), replace(pairwise, weight=weight)
 
     def solve(self, unary: Tensor, pairwise: Embedded) -> Solution:
-        """s*, (*batch, L, M), and whether it was found."""
+        """s*, (*batch, L, M), and whether the solver converged."""
         ridge = self.image_ridge(pairwise)
-        found = self.solver.solve(Problem(unary, pairwise.embeddings, ridge))
-        return found._replace(solution=found.solution * (ridge / self._ridge(ridge.ndim))[..., None, None])
+        solved = self.solver.solve(Problem(unary, pairwise.embeddings, ridge))
+        return solved._replace(solution=solved.solution * (ridge / self._ridge(ridge.ndim))[..., None, None])
 
     def image_ridge(self, pairwise: Embedded) -> Tensor:
         """ridge_i, (*batch,)."""

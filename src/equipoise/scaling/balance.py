@@ -86,27 +86,29 @@ def _numbers(ratios: Sequence[float] | Sequence[Tensor] | Tensor) -> list[float]
 
 
 def _chain_verdict(last: float, trend: Trend) -> Verdict:
-    found = f"ratio {last:.3g} and {trend}"
+    observed = f"ratio {last:.3g} and {trend}"
     if last >= DOMINANT:
-        advice = f"pairwise part has almost no influence: {found}; try scaling.Learned() or scaling.Offline()"
+        advice = f"pairwise part has almost no influence: {observed}; try scaling.Learned() or scaling.Offline()"
         return Verdict("unary dominates", last, trend, advice)
     if last * DOMINANT <= 1:
-        advice = f"unary part has almost no influence: {found}; try scaling.Learned() or scaling.Offline()"
+        advice = f"unary part has almost no influence: {observed}; try scaling.Learned() or scaling.Offline()"
         return Verdict("pairwise dominates", last, trend, advice)
     if last >= HIGH or last * HIGH <= 1:
         part = "pairwise" if last > 1 else "unary"
-        advice = f"{part} part has little influence: {found}; scaling.Learned() or scaling.Offline() may help"
+        advice = f"{part} part has little influence: {observed}; scaling.Learned() or scaling.Offline() may help"
         return Verdict("leaning", last, trend, advice)
     if trend == "rising":
-        advice = f"unary part keeps growing relative to the pairwise part: {found}; check whether it becomes steady"
+        advice = f"unary part keeps growing relative to the pairwise part: {observed}; check whether it becomes steady"
         return Verdict("drifting", last, trend, advice)
-    return Verdict("balanced", last, trend, f"in balance: {found}")
+    return Verdict("balanced", last, trend, f"in balance: {observed}")
 
 
 def _gaussian_verdict(last: float, trend: Trend) -> Verdict:
-    found = f"ratio {last:.3g} and {trend}"
+    observed = f"ratio {last:.3g} and {trend}"
     if trend == "steady":
-        return Verdict("balanced", last, trend, f"in balance: {found}")
+        return Verdict("balanced", last, trend, f"in balance: {observed}")
     parts = ("unary", "pairwise") if trend == "rising" else ("pairwise", "unary")
-    advice = f"{parts[0]} part keeps growing relative to the {parts[1]} part: {found}; check whether it becomes steady"
+    advice = (
+        f"{parts[0]} part keeps growing relative to the {parts[1]} part: {observed}; check whether it becomes steady"
+    )
     return Verdict("drifting", last, trend, advice)

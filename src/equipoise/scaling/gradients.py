@@ -42,8 +42,8 @@ def scale_gradient(x: Tensor, factor: Tensor | None) -> Tensor:
     """
     if factor is None or not x.requires_grad:
         return x
-    found: Tensor = _ScaleGradient.apply(x, factor.detach())
-    return found
+    same: Tensor = _ScaleGradient.apply(x, factor.detach())
+    return same
 
 
 def with_gradients(norms: Norms, u: Tensor | None, w: Tensor | None) -> Norms:

@@ -170,11 +170,11 @@ class Learned(Scaling):
         return alpha(self.state())
 
     def learn(self, norms: Norms, weights: Tensor | None = None) -> State:
-        found = self.measured(self.state(), norms, weights)
+        after = self.measured(self.state(), norms, weights)
         if not any(norm.requires_grad for norm in norms()):
-            return found
-        stored = (self.size, found.size), (self.examples, found.examples)
-        return found._replace(log_scales=pace(norms(), Paced(self.log_scales, self.squares, self.steps), stored))
+            return after
+        stored = (self.size, after.size), (self.examples, after.examples)
+        return after._replace(log_scales=pace(norms(), Paced(self.log_scales, self.squares, self.steps), stored))
 
     def training_step(
         self,

@@ -50,12 +50,12 @@ def ratio(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> Ten
 
 def once(norms: Norms) -> Norms:
     """The same norms, measured at most once."""
-    found: list[tuple[Tensor, Tensor]] = []
+    cached: list[tuple[Tensor, Tensor]] = []
 
     def measured() -> tuple[Tensor, Tensor]:
-        if not found:
-            found.append(norms())
-        return found[0]
+        if not cached:
+            cached.append(norms())
+        return cached[0]
 
     return measured
 

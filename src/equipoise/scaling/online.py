@@ -72,8 +72,8 @@ class Online(Scaling):
         rank has its own examples, and all ranks use the sum. A factor whose loss is NaN is never chosen.
         """
         if self.exact:
-            found = newton(losses, self.grid.min(), self.grid.max(), self.alpha)
-            return self._set(torch.where(sum_over_ranks(losses(found[None])[0]).isfinite(), found, self.alpha))
+            minimum = newton(losses, self.grid.min(), self.grid.max(), self.alpha)
+            return self._set(torch.where(sum_over_ranks(losses(minimum[None])[0]).isfinite(), minimum, self.alpha))
         grid = leading(self.grid, 1 + self.alpha.ndim).expand(len(self.grid), *self.alpha.shape)
         examples = torch.as_tensor(count, device=grid.device, dtype=grid.dtype)
         total = sum_over_ranks(losses(grid)) / sum_over_ranks(examples)

@@ -92,5 +92,5 @@ def pace(anchors: Sequence[Tensor], now: Paced, measured: Sequence[tuple[Tensor,
     tensor([0.0100])
     """
     held, new = [buffer for buffer, _ in measured], [value.detach() for _, value in measured]
-    found: Tensor = _Pace.apply(len(anchors), *anchors, *now, *held, *new)
-    return found
+    value: Tensor = _Pace.apply(len(anchors), *anchors, *now, *held, *new)
+    return value

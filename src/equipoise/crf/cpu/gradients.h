@@ -40,21 +40,21 @@ static void products(const Layer *q, const Gradients *d, int64_t n) {
     }
     if (q->start && !q->empty[n]) to_w += inner_product(q, q->start, rows, 0, last, m);
     if (q->end && !q->empty[n]) to_w += inner_product(q, q->end, rows + last * m, last, last, m);
-    q->parts[n] = q->found[A] * to_u, q->parts[q->sequences + 1 + n] = q->found[B] * to_w;
+    q->parts[n] = q->results[A] * to_u, q->parts[q->sequences + 1 + n] = q->results[B] * to_w;
 }
 
 static void pairwise_products(const Layer *q, const Gradients *d) {
     double to_w = 0;
     EACH(i, q->labels * q->labels)
         if (!q->allowed || q->allowed[i]) to_w += finite_product(q->pairwise[i], d->pairwise[i]);
-    q->parts[q->sequences] = 0, q->parts[2 * q->sequences + 1] = q->found[B] * to_w;
+    q->parts[q->sequences] = 0, q->parts[2 * q->sequences + 1] = q->results[B] * to_w;
 }
 
 /* dU of sequence n. */
 static void to_scores(const Layer *q, const Gradients *d, int64_t n, REAL pull) {
     int64_t at = n * q->length, m = q->labels, last = q->lengths[n] - 1;
     bool learning = q->kind == LEARNING;
-    REAL a = q->found[A], factor = learning ? fmin(positive_or_one(q->found[MEAN]), 1) : 1;
+    REAL a = q->results[A], factor = learning ? fmin(positive_or_one(q->results[MEAN]), 1) : 1;
     REAL slope = learning ? pull / q->counts[n] : 0;
     EACH(t, q->length) if (q->rank[at + t] < 0) memset(d->to_unary + (at + t) * m, 0, m * sizeof(REAL));
     EACH_RUN(q, n, t, count) {
@@ -75,7 +75,7 @@ static void to_scores(const Layer *q, const Gradients *d, int64_t n, REAL pull) 
 static void to_entries(
     const Layer *q, const REAL *x, const uint8_t *allowed, const REAL *gradient, int64_t n, REAL to_w, REAL *out) {
     bool learning = q->kind == LEARNING;
-    REAL b = q->found[B], size = learning ? q->sizes[q->sequences] : 1, factor = fmin(positive_or_one(size), 1);
+    REAL b = q->results[B], size = learning ? q->sizes[q->sequences] : 1, factor = fmin(positive_or_one(size), 1);
     /* if ||W|| is 0, so is every sign */
     REAL slope = learning ? to_w / positive_or_one(size * q->counts[q->sequences]) : 0;
     EACH(j, n) {
@@ -111,7 +111,7 @@ static void move_state(const Layer *q, REAL to_u, REAL to_w) {
     *q->steps += moves;
     double step = q->step * fmin(sqrt(q->slower_after / fmax(*q->steps, 1)), 1);
     move_scale(q, 0, to_u, moves, step), move_scale(q, 1, to_w, moves, step);
-    *q->size = q->found[SIZE], *q->examples = q->found[EXAMPLES];
+    *q->size = q->results[SIZE], *q->examples = q->results[EXAMPLES];
 }
 
 void gradients(const Layer *q, const Gradients *d) {
@@ -122,7 +122,7 @@ void gradients(const Layer *q, const Gradients *d) {
         EACH(n, q->sequences) products(q, d, n);
         pairwise_products(q, d);
         EACH(n, q->sequences + 1) to_u += q->parts[n], to_w += q->parts[q->sequences + 1 + n];
-        if (q->found[NUMBER] > 0) pull = to_u / positive_or_one(q->found[NUMBER] * q->found[MEAN]);
+        if (q->results[NUMBER] > 0) pull = to_u / positive_or_one(q->results[NUMBER] * q->results[MEAN]);
     }
 #pragma omp parallel for num_threads(q->threads) if (q->threads > 1)
     EACH(n, q->sequences) to_scores(q, d, n, pull);

@@ -73,9 +73,9 @@ static void measure_pairwise(const Layer *q) {
 
 /* a and b, and in a training step s. */
 static void find_factors(const Layer *q) {
-    REAL *found = q->found;
+    REAL *results = q->results;
     if (q->kind == FIXED) {
-        found[A] = q->scales[0], found[B] = 1;
+        results[A] = q->scales[0], results[B] = 1;
         return;
     }
     double mean = 0, number = 0, s = *q->size;
@@ -86,11 +86,11 @@ static void find_factors(const Layer *q) {
         if (!usable) number = 0;
         double covered = fmin(*q->examples + number, q->horizon), share = fmin(number / fmax(covered, 1), 1);
         if (usable) s += share * (mean - s);
-        found[EXAMPLES] = covered, found[MEAN] = mean, found[NUMBER] = number;
+        results[EXAMPLES] = covered, results[MEAN] = mean, results[NUMBER] = number;
     }
-    found[SIZE] = s;
-    found[A] = (REAL)exp(q->scales[0]) / (REAL)(s > 0 && s < INFINITY ? s : NAN); /* NaN if the state is damaged */
-    found[B] = (REAL)exp(q->scales[1]) / positive_or_one(q->sizes[q->sequences]);
+    results[SIZE] = s;
+    results[A] = (REAL)exp(q->scales[0]) / (REAL)(s > 0 && s < INFINITY ? s : NAN); /* NaN if the state is damaged */
+    results[B] = (REAL)exp(q->scales[1]) / positive_or_one(q->sizes[q->sequences]);
 }
 
 /* out += b * boundary, and -inf where it is not allowed */
@@ -102,7 +102,7 @@ static void add_boundary(const REAL *boundary, const uint8_t *allowed, REAL b, i
 /* U' of sequence n; 0 beyond its length, and if it is empty. */
 static void assemble(const Layer *q, int64_t n) {
     int64_t at = n * q->length, m = q->labels, last = q->lengths[n] - 1, kept = q->empty[n] ? 0 : last + 1;
-    REAL a = q->found[A], b = q->found[B], *rows = q->to_unary + at * m;
+    REAL a = q->results[A], b = q->results[B], *rows = q->to_unary + at * m;
     EACH_RUN(q, n, t, count) {
         const REAL *x = q->unary + (at + t) * m;
         REAL *restrict out = rows + q->rank[at + t] * m;
@@ -123,7 +123,7 @@ int prepare(const Layer *q) {
 #pragma omp parallel for num_threads(q->threads) if (q->threads > 1)
     EACH(n, q->sequences) assemble(q, n);
     EACH(i, q->labels * q->labels)
-        q->to_pairwise[i] = q->allowed && !q->allowed[i] ? -INFINITY : q->found[B] * q->pairwise[i];
+        q->to_pairwise[i] = q->allowed && !q->allowed[i] ? -INFINITY : q->results[B] * q->pairwise[i];
     return status;
 }
 

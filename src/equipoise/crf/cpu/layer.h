@@ -25,11 +25,11 @@ typedef struct {
     uint8_t *empty;
     REAL *to_unary, *to_pairwise; /* U' and W' */
     REAL *sizes, *counts, *parts; /* per sequence, then of the pairwise part; parts are two arrays of this size */
-    REAL *found;
+    REAL *results;
     int32_t *rank;
 } Layer;
 
-enum { SIZE, EXAMPLES, A, B, MEAN, NUMBER }; /* fields of `found`, which the forward pass leaves for the backward */
+enum { SIZE, EXAMPLES, A, B, MEAN, NUMBER }; /* fields of `results`, which the forward pass leaves for the backward */
 
 typedef struct {
     const REAL *unary, *pairwise; /* dU' and dW' */

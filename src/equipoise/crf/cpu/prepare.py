@@ -26,7 +26,7 @@ CPU = torch.device("cpu")  # explicit, since the default device may differ
 READS_LABELS = True
 INVALID, HAS_EMPTY, MOVED = 1, 2, 4  # as in layer.c
 MIN_THREADED_SCORES = 2**18  # for fewer, waking a thread gains too little
-FIELDS = 6  # of `found` in layer.h
+FIELDS = 6  # of `results` in layer.h
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("layer.c", "layer.h", "gradients.h"))
 LAYER = struct.Struct("5q4d24q").pack  # `Layer` of layer.h
@@ -63,11 +63,11 @@ def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradie
     unused = [weighted]  # it can be called once
 
     def gradients(weight: Tensor) -> tuple[Tensor | None, ...]:
-        found: Any = unused.pop()(weight) if unused else None
-        if found is None:
+        to_chain: Any = unused.pop()(weight) if unused else None
+        if to_chain is None:
             weights = total.gradient(weight, call.lengths).expand(call.lengths.shape)
-            _, *found = chain.loss_and_gradient(loss_name, *chains, weights)
-        return call.gradients(*found)
+            _, *to_chain = chain.loss_and_gradient(loss_name, *chains, weights)
+        return call.gradients(*to_chain)
 
     return value, gradients
 
@@ -98,7 +98,7 @@ class Call:
         *batch, length, m = self.shape
         sequences = self.shape.numel() // (length * m)
         size, each = self.unary.itemsize, sequences + 1
-        numbers = 4 * each + FIELDS  # sizes, counts, two parts and `found`, before the ranks
+        numbers = 4 * each + FIELDS  # sizes, counts, two parts and `results`, before the ranks
         self.scratch = torch.empty(numbers * size + sequences * length * 4, dtype=torch.uint8, device=CPU)
         start = self.scratch.data_ptr()
         self.rank = start + numbers * size
@@ -130,18 +130,18 @@ class Call:
     def gradients(self, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
         read = resolved(to_unary).contiguous(), resolved(to_pairwise).contiguous()
         given = self.unary, self.pairwise, *self.boundaries
-        found: list[Any] = [None if x is None else torch.empty_like(x) for x in given]
-        packed = GRADIENTS(*[0 if x is None else x.data_ptr() for x in (*read, *found)])
+        outputs: list[Any] = [None if x is None else torch.empty_like(x) for x in given]
+        packed = GRADIENTS(*[0 if x is None else x.data_ptr() for x in (*read, *outputs)])
         self.library.gradients(self.packed, packed)
         if self.kind == LEARNING:
             torch.autograd.graph.increment_version(self.state.tensors)
-        return found[0].to(self.dtype), *found[1:]
+        return outputs[0].to(self.dtype), *outputs[1:]
 
     def place(self, labels: Tensor) -> Tensor:
         if self.in_place:
             return labels
         labels = labels.contiguous()
-        found, length = torch.empty_like(labels), labels.shape[-1]
-        pointers = labels.data_ptr(), self.rank, found.data_ptr()
+        placed, length = torch.empty_like(labels), labels.shape[-1]
+        pointers = labels.data_ptr(), self.rank, placed.data_ptr()
         self.library.place(*pointers, labels.numel() // length, length)
-        return found
+        return placed

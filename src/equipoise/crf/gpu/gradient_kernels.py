@@ -43,13 +43,13 @@ def finite_product(x, gradient):
 
 @jit_unspecialized
 def products_kernel(
-    unary, pairwise, starts, ends, allowed, allowed_start, allowed_end, lengths, rank, found, unary_gradient,
+    unary, pairwise, starts, ends, allowed, allowed_start, allowed_end, lengths, rank, results, unary_gradient,
     pairwise_gradient, parts, sequences, length,
     M: tl.constexpr, LABELS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Parts of <dU', a U> and of <dW', b W>: two numbers from each sequence, and from the last program, for W."""
     n = tl.program_id(0)
-    a, b = tl.load(found + A), tl.load(found + B)
+    a, b = tl.load(results + A), tl.load(results + B)
     if n < sequences:
         to_u, to_w = tl.zeros((POSITIONS, LABELS), tl.float32), tl.zeros((POSITIONS, LABELS), tl.float32)
         for first in range(0, length, POSITIONS):
@@ -136,7 +136,7 @@ def boundary_gradient(
 
 @jit_unspecialized
 def gradients_kernel(
-    unary, pairwise, starts, ends, allowed, allowed_start, allowed_end, lengths, empty, rank, sizes, counts, found,
+    unary, pairwise, starts, ends, allowed, allowed_start, allowed_end, lengths, empty, rank, sizes, counts, results,
     unary_gradient, pairwise_gradient, parts, to_unary, to_pairwise, to_start, to_end, log_scales, squares, steps,
     size, covered, sequences, length, tiles,
     M: tl.constexpr, LABELS: tl.constexpr, POSITIONS: tl.constexpr, STEP: tl.constexpr, SLOWER_AFTER: tl.constexpr,
@@ -144,13 +144,13 @@ def gradients_kernel(
 ):  # fmt: skip
     """One program per tile of positions of each sequence, then start, end, and blocks of W. The first moves u, w, s."""
     pid = tl.program_id(0)
-    a, b = tl.load(found + A), tl.load(found + B)
+    a, b = tl.load(results + A), tl.load(results + B)
     to_u, to_w, mean, number = 0.0, 0.0, 1.0, 0.0
     size_of_pairwise, count_of_pairwise = 1.0, 1.0
     if KIND == LEARNING:
         to_u = sum_parts(parts, sequences + 1, 128)
         to_w = sum_parts(parts + sequences + 1, sequences + 1, 128)
-        mean, number = tl.load(found + MEAN), tl.load(found + NUMBER)
+        mean, number = tl.load(results + MEAN), tl.load(results + NUMBER)
         size_of_pairwise, count_of_pairwise = tl.load(sizes + sequences), tl.load(counts + sequences)
     n = pid // tiles
     rest = pid - sequences * tiles
@@ -199,5 +199,5 @@ def gradients_kernel(
             step = STEP * tl.minimum(tl.sqrt(SLOWER_AFTER / tl.maximum(now, 1.0)), 1.0)
             paced(log_scales, squares, to_u, finite, step, SMOOTHING)
             paced(log_scales + 1, squares + 1, to_w, finite, step, SMOOTHING)
-            tl.store(size, tl.load(found + SIZE))
-            tl.store(covered, tl.load(found + EXAMPLES))
+            tl.store(size, tl.load(results + SIZE))
+            tl.store(covered, tl.load(results + EXAMPLES))

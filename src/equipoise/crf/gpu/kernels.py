@@ -27,7 +27,7 @@ IGNORE = tl.constexpr(-100)
 SHARE, UNSHARE = tl.constexpr(norms.SHARE), tl.constexpr(1 / norms.SHARE)
 FIXED, LEARNED, LEARNING = map(tl.constexpr, KINDS)
 SIZE, EXAMPLES, A, B, MEAN, NUMBER = (tl.constexpr(i) for i in range(6))
-"""Fields of `found`, what the forward pass leaves for the backward pass."""
+"""Fields of `results`, what the forward pass leaves for the backward pass."""
 
 
 @triton.jit
@@ -129,7 +129,7 @@ def batch_mean(sizes, empty, sequences, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def factors(sizes, empty, alpha, size, covered, found, sequences, first, HORIZON: tl.constexpr, KIND: tl.constexpr):
+def factors(sizes, empty, alpha, size, covered, results, sequences, first, HORIZON: tl.constexpr, KIND: tl.constexpr):
     """a and b; stores what the backward pass needs if this program is the `first`. alpha is u and w if learned."""
     if KIND == FIXED:
         a, b = tl.load(alpha).to(tl.float32), 1.0
@@ -147,12 +147,12 @@ def factors(sizes, empty, alpha, size, covered, found, sequences, first, HORIZON
         a = tl.exp(tl.load(alpha)) / tl.where((s > 0) & is_finite(s), s, float("nan"))  # NaN if the state is damaged
         b = tl.exp(tl.load(alpha + 1)) / positive_or_one(tl.load(sizes + sequences))
     if first:
-        tl.store(found + SIZE, s)
-        tl.store(found + EXAMPLES, now)
-        tl.store(found + A, a)
-        tl.store(found + B, b)
-        tl.store(found + MEAN, mean)
-        tl.store(found + NUMBER, number)
+        tl.store(results + SIZE, s)
+        tl.store(results + EXAMPLES, now)
+        tl.store(results + A, a)
+        tl.store(results + B, b)
+        tl.store(results + MEAN, mean)
+        tl.store(results + NUMBER, number)
     return a, b
 
 
@@ -178,13 +178,13 @@ def load_positions(rank, lengths, n, t, length, M: tl.constexpr, LABELS: tl.cons
 @jit_unspecialized
 def assemble_kernel(
     unary, pairwise, starts, ends, allowed, allowed_start, allowed_end, lengths, empty, rank, sizes, alpha, size,
-    covered, found, to_unary, to_pairwise, sequences, length, tiles,
+    covered, results, to_unary, to_pairwise, sequences, length, tiles,
     M: tl.constexpr, LABELS: tl.constexpr, POSITIONS: tl.constexpr, HORIZON: tl.constexpr, KIND: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program per tile of positions of each sequence, then one per block of W."""
     pid = tl.program_id(0)
-    a, b = factors(sizes, empty, alpha, size, covered, found, sequences, pid == 0, HORIZON, KIND)
+    a, b = factors(sizes, empty, alpha, size, covered, results, sequences, pid == 0, HORIZON, KIND)
     n = pid // tiles
     if n < sequences:
         t = (pid % tiles) * POSITIONS + tl.arange(0, POSITIONS)
@@ -216,8 +216,8 @@ def place_kernel(moved, rank, labels, length, total, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < total
     to = tl.load(rank + place, mask=inside, other=-1)
-    found = tl.load(moved + place // length * length + to, mask=inside & (to >= 0), other=IGNORE)
-    tl.store(labels + place, found, mask=inside)
+    label = tl.load(moved + place // length * length + to, mask=inside & (to >= 0), other=IGNORE)
+    tl.store(labels + place, label, mask=inside)
 
 
 @jit_unspecialized

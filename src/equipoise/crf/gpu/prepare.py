@@ -75,10 +75,10 @@ def loss(given: Arguments, loss_name: str, total: Total) -> tuple[Tensor, Gradie
     without_boundaries = () if parameters.start is not None else (None, None)
 
     def weighted(weight: Tensor) -> tuple[Tensor | None, ...]:
-        found = gradients(*weight_and_stride(weight))
+        to_inputs = gradients(*weight_and_stride(weight))
         if kind == LEARNING:
             torch.autograd.graph.increment_version(state.tensors)
-        return *found, *without_boundaries
+        return *to_inputs, *without_boundaries
 
     return value, weighted
 
@@ -116,8 +116,8 @@ def _loss(
     u, w = call.assemble()
     launcher = Launcher(u, w, call.lengths, recording)
     value, weigh, to_chain = loss_and_launch(launcher, scan.chunk_for_sums(u, w), loss_name, moved, total, call.empty)
-    launches, found = call.gradient_launches(*to_chain)
-    outputs = [x for x in found if x is not None]
+    launches, to_inputs = call.gradient_launches(*to_chain)
+    outputs = [x for x in to_inputs if x is not None]
     return value, (later if recording is None else recording.later)([weigh, *launches], outputs)
 
 
@@ -152,7 +152,7 @@ class Call:
         self.dtypes = unary.dtype, pairwise.dtype
         sequences = self.plan.sequences
         measures = self._empty((2 * sequences + 8,))
-        self.sizes, self.counts, self.found = measures.split((sequences + 1, sequences + 1, 6))
+        self.sizes, self.counts, self.results = measures.split((sequences + 1, sequences + 1, 6))
 
     def keep(self, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, bool]:
         batch, plan = self.batch, self.plan
@@ -172,7 +172,7 @@ class Call:
         plan, state = self.plan, self.state
         m = plan.constants[0]
         unary, pairwise = self._empty((*self.batch, plan.length, m)), self._empty((m, m))
-        read = self.lengths, self.marked, self.rank, self.sizes, state.scales, state.size, state.examples, self.found
+        read = self.lengths, self.marked, self.rank, self.sizes, state.scales, state.size, state.examples, self.results
         arguments = *self.given, *read, unary, pairwise, plan.sequences, plan.length, plan.tiles
         constants = *plan.constants, state.horizon, self.kind, BLOCK
         programs = plan.sequences * plan.tiles + plan.blocks
@@ -180,12 +180,12 @@ class Call:
         return unary, pairwise
 
     def gradients(self, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
-        launches, found = self.gradient_launches(_readable(to_unary), _readable(to_pairwise))
+        launches, to_inputs = self.gradient_launches(_readable(to_unary), _readable(to_pairwise))
         for launch in launches:
             start(*launch)
         if self.kind == LEARNING:
             torch.autograd.graph.increment_version(self.state.tensors)
-        return found
+        return to_inputs
 
     def gradient_launches(
         self, to_unary: Tensor, to_pairwise: Tensor
@@ -194,34 +194,34 @@ class Call:
         plan, state, launches = self.plan, self.state, []
         parts = self._empty((2 * plan.sequences + 2,)) if self.kind == LEARNING else None
         if parts is not None:
-            read = self.lengths, self.rank, self.found, to_unary, to_pairwise, parts, plan.sequences, plan.length
+            read = self.lengths, self.rank, self.results, to_unary, to_pairwise, parts, plan.sequences, plan.length
             kernel, own = gradient_kernels.products_kernel, (*plan.constants, BLOCK)
             launches.append(Launch(kernel, plan.sequences + 1, WARPS, (*self.given, *read), own, self.dtypes))
-        found = tuple(None if x is None else self._empty(x.shape, x.dtype) for x in self.given[:4])
-        measured = self.lengths, self.marked, self.rank, self.sizes, self.counts, self.found
+        to_inputs = tuple(None if x is None else self._empty(x.shape, x.dtype) for x in self.given[:4])
+        measured = self.lengths, self.marked, self.rank, self.sizes, self.counts, self.results
         moving = state.scales, state.squares, state.steps, state.size, state.examples
         numbers = plan.sequences, plan.length, plan.tiles
-        arguments = *self.given, *measured, to_unary, to_pairwise, parts, *found, *moving, *numbers
+        arguments = *self.given, *measured, to_unary, to_pairwise, parts, *to_inputs, *moving, *numbers
         constants = *plan.constants, STEP, SLOWER_AFTER, SMOOTHING, self.kind, BLOCK
         programs = plan.sequences * plan.tiles + 2 + plan.blocks
         kernel = gradient_kernels.gradients_kernel
         launches.append(Launch(kernel, programs, WARPS, arguments, constants, self.dtypes))
-        return launches, found
+        return launches, to_inputs
 
     def place(self, labels: Tensor) -> Tensor:
         labels = labels.contiguous()
-        found, total = self._empty(labels.shape, labels.dtype), labels.numel()
-        arguments = labels, self.rank, found, labels.shape[-1], total
+        placed, total = self._empty(labels.shape, labels.dtype), labels.numel()
+        arguments = labels, self.rank, placed, labels.shape[-1], total
         self._start(kernels.place_kernel, _blocks(total), WARPS, arguments, (BLOCK,))
-        return found
+        return placed
 
     def rows(self, labels: Tensor) -> Tensor:
         """`masking.rows`."""
         *batch, length = labels.shape
-        found = self._empty((*batch, length + 1), labels.dtype)
-        arguments = labels.contiguous(), self.lengths, self.rank, found, length, found.numel()
-        self._start(kernels.rows_kernel, _blocks(found.numel()), WARPS, arguments, (BLOCK,))
-        return found
+        table = self._empty((*batch, length + 1), labels.dtype)
+        arguments = labels.contiguous(), self.lengths, self.rank, table, length, table.numel()
+        self._start(kernels.rows_kernel, _blocks(table.numel()), WARPS, arguments, (BLOCK,))
+        return table
 
     def _empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
         if self.recording is not None:
