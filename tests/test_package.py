@@ -118,6 +118,13 @@ def test_a_layer_imports_only_from_those_before_it() -> None:
                 assert layer(name) in LAYERS[: LAYERS.index(mine) + 1], f"{path} imports {name}"
 
 
+def test_the_architecture_page_has_every_file_of_the_core() -> None:
+    page = (ROOT / "docs" / "explanations" / "architecture.md").read_text()
+    for folder in (SOURCE / name for name in CORE.split() if (SOURCE / name).is_dir()):
+        for path in folder.glob("*.py"):
+            assert path.stem.startswith("__") or f"`{path.name}`" in page, path.relative_to(SOURCE)
+
+
 def test_the_readme_example_runs_and_is_as_short_as_it_says() -> None:
     code = re.findall(r"```python\n(import torch.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 15

@@ -68,6 +68,20 @@ def test_second_derivatives() -> None:
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    answers = []
+    for closed in (True, False):
+        method, (unary, row) = Learned(), scores("usual", dtype)
+        with patch.object(Learned, "training_step", Learned.training_step if closed else (lambda *_: None)):
+            both = balance(ChainEnergy(), method, unary, row, LENGTHS, learning=True)
+        loss = both.unary.cos().sum() + both.pairwise.exp().sum()
+        answers.append([*both[:2], *torch.autograd.grad(loss, (unary, row)), *method.buffers()])
+    for got, want in zip(*answers, strict=True):
+        limit = 2 * torch.finfo(want.dtype).eps * float(want.detach().abs().max())  # autograd adds rounded gradients
+        torch.testing.assert_close(got, want, rtol=0, atol=limit)
+
+
 def test_gradients_without_values_come_from_the_formulas() -> None:
     """As those of `autograd.grad(is_grads_batched=True)`; they do not move the state."""
     answers = []

@@ -1,6 +1,4 @@
-"""The linear-chain CRF layer (§4.1). It owns parameters; the mathematics is in `chain`, `objectives` and `energies`.
-
-Where `choice` finds kernels for a call, they take its place.
+"""The linear-chain CRF layer (§4.1), on `chain`, `objectives` and `energies`, or on the kernels that `choice` finds.
 
 F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 (U', W') = scaling(U, W);  transitions that the constraints forbid score -inf

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..chain.problem import positions
 from ..native.values import has_values
 from . import learned
+from .broadcasting import multiply
 from .norms import mean_abs
 from .pace import Paced, moved
 
@@ -45,7 +46,7 @@ class LearnedStep(torch.autograd.Function):
         ctx.a, ctx.b = learned.factors(ctx.measured, lambda: norms)
         ctx.save_for_backward(unary, pairwise, counted, lengths, weights, *norms)
         ctx.state, ctx.formula = state, formula
-        return ctx.a * unary, ctx.b * pairwise
+        return multiply(ctx.a, unary), multiply(ctx.b, pairwise)
 
     @staticmethod
     def backward(ctx: Any, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
