@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test check docs bench soak sanitize clean
 
 demo: .venv/ready
-	$(BIN)/equipoise demo $(ARGS)
+	$(BIN)/equipoise-lab demo $(ARGS)
 
 test: .venv/ready .venv/encoder
 	$(BIN)/python -m pytest -q -n 2 --durations=10 $(ARGS)
@@ -20,7 +20,7 @@ docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/ready
-	$(BIN)/equipoise bench chain $(ARGS)
+	$(BIN)/equipoise-lab bench chain $(ARGS)
 
 # The campaign against faults; counts are added to the file. ARGS="--parts ray chains" chooses some parts.
 MINUTES ?= 60
@@ -31,9 +31,10 @@ soak: .venv/ready
 sanitize: .venv/ready
 	$(BIN)/python tests/faults/sanitize.py $(ARGS)
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml lab/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[dev]' --editable './lab[ray]'
 	touch $@
 
 # The pretrained encoder of the tests marked "encoder" (84 MB, Apache-2.0). Without it they are skipped.

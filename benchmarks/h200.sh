@@ -10,7 +10,7 @@ out=${1:?the folder for the results is missing}
 shift
 mkdir -p "$out"
 [ $# -gt 0 ] || set -- tests device chain step gaussian training
-export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export PYTHONPATH=src:lab/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 
 measure_device() {
     python3 - "$out" <<'PYTHON'
@@ -19,7 +19,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from equipoise.lab.bench import device
+from equipoise_lab.bench import device
 
 rows = device.run()
 for r in rows:
@@ -30,7 +30,7 @@ PYTHON
 
 # A process per size: libraries keep the memory of earlier sizes, and the last size needs most of it.
 measure_chain() {
-    for size in $(seq 0 "$(python3 -c 'from equipoise.lab.bench import chain; print(len(chain.SIZES) - 1)')"); do
+    for size in $(seq 0 "$(python3 -c 'from equipoise_lab.bench import chain; print(len(chain.SIZES) - 1)')"); do
         measure_chain_size "$size"
     done
 }
@@ -41,7 +41,7 @@ import json
 import sys
 from pathlib import Path
 
-from equipoise.lab.bench import chain
+from equipoise_lab.bench import chain
 
 path = Path(sys.argv[1]) / "chain.json"
 rows = [chain.Row(**row) for row in json.loads(path.read_text())["rows"]] if path.exists() else []
@@ -62,7 +62,7 @@ import json
 import sys
 from pathlib import Path
 
-from equipoise.lab.bench import step
+from equipoise_lab.bench import step
 
 for report in step.run("cuda", seconds=2.0):
     (Path(sys.argv[1]) / "step.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
@@ -77,7 +77,7 @@ import json
 import sys
 from pathlib import Path
 
-from equipoise.lab.bench import training
+from equipoise_lab.bench import training
 
 (Path(sys.argv[1]) / "training.json").write_text(json.dumps(training.report("cuda").to_json(), indent=1) + "\n")
 PYTHON
@@ -104,7 +104,7 @@ for part in "$@"; do
     tests) run_tests ;;
     device) measure_device ;;
     chain) measure_chain ;;
-    gaussian) python3 -m equipoise.lab.bench.gaussian --device cuda --json "$out/gaussian.json" ;;
+    gaussian) python3 -m equipoise_lab.bench.gaussian --device cuda --json "$out/gaussian.json" ;;
     step) measure_step ;;
     training) measure_training ;;
     *) echo "unknown part: $part" >&2; exit 2 ;;

@@ -9,7 +9,7 @@ set -u
 out=${1:?the folder for the results is missing}
 mkdir -p "$out"
 cd "$(dirname "$0")/.."
-export PYTHONPATH=src:tests${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export PYTHONPATH=src:lab/src:tests${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 failed=0
 
 find_sanitizer() {

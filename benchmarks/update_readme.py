@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from equipoise.lab.report.readme import fill
+from equipoise_lab.report.readme import fill
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

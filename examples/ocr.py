@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from equipoise import ChainCRF, scaling
-from equipoise.lab.data import ocr
+from equipoise_lab.data import ocr
 
 METHODS = {"fixed": scaling.Fixed, "offline": scaling.Offline, "learned": scaling.Learned}
 LABELS, TEST_FOLD, UNUSED_FOLD = 26, 0, 9

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 from torch.utils.data import DataLoader
 
 from equipoise import ChainCRF, scaling
-from equipoise.lab.data import ocr
+from equipoise_lab.data import ocr
 
 
 class Tagger(nn.Module):

@@ -8,7 +8,7 @@ Every record is checked. Runs that the file has already are left out.
 import argparse
 from pathlib import Path
 
-from equipoise.lab.run.store import Store
+from equipoise_lab.run.store import Store
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ The likelihood of a batch and its gradient, on one core of the CPU. Each call co
 
     loop        the same call
     wait        a Python loop that only looks at the clock: nothing but other programs can change the caches
-    products    four products of 512 x 512 matrices, as in `equipoise bench chain` in a step
+    products    four products of 512 x 512 matrices, as in `equipoise-lab bench chain` in a step
 
 The same is measured for an autograd function that does nothing, the C code without autograd, and pytorch-crf. The
 second part divides a call into stages, by the times at which functions of the library begin and end.
@@ -28,7 +28,7 @@ from torch import Tensor
 from equipoise import objectives
 from equipoise.chain import backends, derivatives
 from equipoise.chain.cpu import backend as cpu
-from equipoise.lab.bench import chain, peers
+from equipoise_lab.bench import chain, peers
 
 SIZES, SECONDS, ROUNDS, CALLS = chain.SIZES[:3], (0.001, 0.003, 0.01, 0.03), 10, 5
 Call = Callable[[], Any]

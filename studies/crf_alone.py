@@ -1,7 +1,7 @@
 """Which CRF finds the transitions, at which learning rate, if the net's scores are fixed and only the CRF learns?
 
-The problem and the training are in `equipoise.lab.demo.crf_alone`; `equipoise demo` shows a part of it. This study has
-more cases, three seeds, and ablations: `scaling.Learned` with one of its choices replaced.
+The problem and the training are in `equipoise_lab.demo.crf_alone`; `equipoise-lab demo` shows a part of it. This study
+has more cases, three seeds, and ablations: `scaling.Learned` with one of its choices replaced.
 
     each example by its own size      U is divided by ||U|| of each example instead of a running average
     W starts at 0.1                   instead of 0.0001
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from equipoise import scaling
-from equipoise.lab.demo import svg
-from equipoise.lab.demo.crf_alone import METHODS, RATES, Case, Method, shares
 from equipoise.scaling.broadcasting import divide
+from equipoise_lab.demo import svg
+from equipoise_lab.demo.crf_alone import METHODS, RATES, Case, Method, shares
 
 SEEDS = 3
 SGD_RATES = (1e-4, 1e-3, 1e-2, 1e-1)

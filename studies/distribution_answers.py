@@ -16,8 +16,8 @@ import torch_struct
 from torch.nn.functional import pad
 
 from equipoise import chain
-from equipoise.lab.bench.chain import SIZES, Size, scores
-from equipoise.lab.bench.peers import Scores
+from equipoise_lab.bench.chain import SIZES, Size, scores
+from equipoise_lab.bench.peers import Scores
 
 MEASURED, FITTING = [SIZES[i] for i in (0, 3, 5, 7)], [SIZES[i] for i in (0, 3)]
 SECONDS, MANY, K = 1.0, 100, 5

@@ -10,7 +10,7 @@ out=${1:?the folder for the results is missing} plan=${2:-development} minutes=$
 device=${DEVICE:-cuda}
 work=$(mktemp -d)
 mkdir -p "$out"
-export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+export PYTHONPATH=src:lab/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 if [ -z "${EQUIPOISE_ENCODERS:-}" ]; then
     export EQUIPOISE_ENCODERS=$work
     if [ -f data/encoders/minilm.safetensors ]; then

@@ -14,10 +14,10 @@ from dataclasses import replace
 import torch
 
 from equipoise.energies.gaussian import Embedded
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks import TASKS, named
-from equipoise.lab.tasks.horses import Horses
-from equipoise.lab.training import train
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks import TASKS, named
+from equipoise_lab.tasks.horses import Horses
+from equipoise_lab.training import train
 
 EPOCHS = 3
 TIMES = 10

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from equipoise.lab import tasks
-from equipoise.lab.plan import development, frozen
-from equipoise.lab.plan.tables import Cell
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
-from equipoise.lab.run.store import Record, Store
-from equipoise.lab.training import checkpoint
-from equipoise.lab.training.replica import Replica
+from equipoise_lab import tasks
+from equipoise_lab.plan import development, frozen
+from equipoise_lab.plan.tables import Cell
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import runner
+from equipoise_lab.run.store import Record, Store
+from equipoise_lab.training import checkpoint
+from equipoise_lab.training.replica import Replica
 
 PLANS = {
     "development": (development.groups, development.every),

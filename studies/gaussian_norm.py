@@ -22,8 +22,8 @@ from torch import Tensor
 
 from equipoise import gaussian
 from equipoise.energies import PixelGrid, balance
-from equipoise.lab.tasks.horses import Horses
 from equipoise.scaling import Offline
+from equipoise_lab.tasks.horses import Horses
 
 NETS = {"w8-64+unmirrored": 8, "w8-128": 3}  # epochs of training; "w8-128" also trains on mirror images
 BATCH, RATE, SEED, PAIRS, TIMED = 16, 1e-3, 0, 16384, 10

@@ -11,10 +11,10 @@ import itertools
 import statistics
 from pathlib import Path
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run.runner import run
-from equipoise.lab.run.store import Store
-from equipoise.lab.tasks import named
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run.runner import run
+from equipoise_lab.run.store import Store
+from equipoise_lab.tasks import named
 
 SIZES, SCHEMES, RATES, SEEDS = (50, 100, 200, 300), ("unary", "joint"), (1e-3, 3e-3, 1e-2), range(4)
 

@@ -17,11 +17,11 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from equipoise.lab.plan import paper
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run.runner import run
-from equipoise.lab.run.store import Store
-from equipoise.lab.tasks import named
+from equipoise_lab.plan import paper
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run.runner import run
+from equipoise_lab.run.store import Store
+from equipoise_lab.tasks import named
 
 SMALL = ("w4-32", "w8-32", "w12-32", "w16-32", "w16-32+unmirrored")
 NETS = (*SMALL, "w4-64", "w6-64", "w8-64", "w8-64+unmirrored", "w16-64")

@@ -10,9 +10,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from equipoise.lab.plan import tables
-from equipoise.lab.tasks import Parameters
-from equipoise.lab.training import Model, Run, train
+from equipoise_lab.plan import tables
+from equipoise_lab.tasks import Parameters
+from equipoise_lab.training import Model, Run, train
 
 SCHEMES = {"unary": "unary", "joint": "joint", "balanced": "learned"}
 
@@ -48,7 +48,7 @@ def main() -> None:
     if recipes:
         train(list(recipes), device=options.device, done=keep)
     if not options.train_only:
-        from equipoise.lab.report.gallery import gallery
+        from equipoise_lab.report.gallery import gallery
 
         gallery(files, options.out)
 

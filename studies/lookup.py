@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from equipoise.lab.data import conll
-from equipoise.lab.data.conll import Sentence
-from equipoise.lab.data.folder import require
-from equipoise.lab.tasks.chunking.chunks import evaluate
+from equipoise_lab.data import conll
+from equipoise_lab.data.conll import Sentence
+from equipoise_lab.data.folder import require
+from equipoise_lab.tasks.chunking.chunks import evaluate
 
 Key = Callable[[Sentence, int], Any]
 OUTSIDE = "-"

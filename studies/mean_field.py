@@ -19,9 +19,9 @@ from torch import Tensor
 
 from equipoise import chain, objectives
 from equipoise.chain.problem import IGNORE, positions
-from equipoise.lab import recipe
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.training import train
+from equipoise_lab import recipe
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.training import train
 
 LOSSES: dict[str, dict[str, Any]] = {
     f"{iterations} {schedule}": {"iterations": iterations, "schedule": schedule}

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from equipoise import chain
 from equipoise.energies import ChainEnergy
-from equipoise.lab import tasks
-from equipoise.lab.plan import tables
-from equipoise.lab.training import Run, train
-from equipoise.lab.training.model import Model
 from equipoise.objectives import Objective
+from equipoise_lab import tasks
+from equipoise_lab.plan import tables
+from equipoise_lab.training import Run, train
+from equipoise_lab.training.model import Model
 
 FOLDS = (0, 4, 8)
 Rule = Callable[[Tensor, Tensor, Tensor | None], Tensor]

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from equipoise import objectives
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks import Parameters
-from equipoise.lab.training import Model, Run, train
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks import Parameters
+from equipoise_lab.training import Model, Run, train
 
 WORDS = 2000  # the paper's subset
 GRID = 2 ** (torch.arange(-64, 65) / 8)

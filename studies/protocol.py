@@ -1,4 +1,4 @@
-"""One process that runs `equipoise.lab.plan.protocol`; several work on one store (see protocol.sh).
+"""One process that runs `equipoise_lab.plan.protocol`; several work on one store (see protocol.sh).
 
 It takes the portions in the order of the plan. A portion whose runs are long, such as one word per step, is taken in
 the first --long-minutes only, because runs that are not finished at the end give no records. They have checkpoints
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from equipoise.lab.plan import protocol
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
-from equipoise.lab.run.shares import Shares
-from equipoise.lab.run.store import Record, Store
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.plan import protocol
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import runner
+from equipoise_lab.run.shares import Shares
+from equipoise_lab.run.store import Record, Store
+from equipoise_lab.training.replica import Replica
 
 PRINT_SECONDS = 15
 

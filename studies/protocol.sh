@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the plan of equipoise.lab.plan.protocol with several processes on one GPU, and copy the new records to a folder.
+# Run the plan of equipoise_lab.plan.protocol with several processes on one GPU, and copy the new records to a folder.
 #
 #     studies/protocol.sh OUT [options of protocol.py]
 #     WORKERS=2 studies/protocol.sh OUT --device cpu --seeds 1 --folds 1 --portions 2 --tiny
@@ -12,7 +12,7 @@ shift
 work=${WORK:-/tmp/protocol}
 workers=${WORKERS:-9}
 mkdir -p "$out" "$work"
-export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+export PYTHONPATH=src:lab/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 
 . "$(dirname "$0")/mps.sh"
 use_mps "$work" "$*"

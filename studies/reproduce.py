@@ -2,9 +2,9 @@
 
     python studies/reproduce.py tuning-adam finals-adam main --task ocr --store results/runs.jsonl
 
-It does what `equipoise reproduce` does, without the packages of the command line. Both rounds of tuning are repeated
-until no choice is at an edge of its grid, or their time is over; the tables use the choices that tuning made so far.
-Several of these commands can work on one store.
+It does what `equipoise-lab reproduce` does, without the packages of the command line. Both rounds of tuning are
+repeated until no choice is at an edge of its grid, or their time is over; the tables use the choices that tuning made
+so far. Several of these commands can work on one store.
 """
 
 import argparse
@@ -12,10 +12,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import catalogue, choosing, runner
-from equipoise.lab.run.store import Store
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import catalogue, choosing, runner
+from equipoise_lab.run.store import Store
+from equipoise_lab.training.replica import Replica
 
 
 class TimeOverError(Exception):

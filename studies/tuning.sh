@@ -14,7 +14,7 @@ options=("$@")
 work=${WORK:-/tmp/tuning} part=${PART:-first}
 total=${TOTAL:-520} tuning=${TUNING:-280}
 mkdir -p "$out" "$work"
-export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+export PYTHONPATH=src:lab/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 . "$(dirname "$0")/mps.sh"
 use_mps "$work" "$*"
 echo "MPS: $mps"

@@ -19,8 +19,8 @@ torch.set_num_threads(1)  # tests run in two processes
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
     """Tasks that a test registers, and how often it writes checkpoints, are forgotten after it."""
-    from equipoise.lab import tasks
-    from equipoise.lab.run import runner
+    from equipoise_lab import tasks
+    from equipoise_lab.run import runner
 
     known, seconds = dict(tasks.TASKS), runner.CHECKPOINT_SECONDS
     yield
@@ -32,13 +32,15 @@ def _registered() -> Iterator[None]:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Runs `equipoise` with these arguments in this process, and returns its exit code."""
-    from equipoise.lab import cli
+    """Runs `equipoise tag ...` or `equipoise-lab ...` in this process, and returns its exit code."""
+    import equipoise.cli
+    import equipoise_lab.cli
 
     def run(*args: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["equipoise", *map(str, args)])
+        tags = args[:1] == ("tag",)
+        monkeypatch.setattr(sys, "argv", ["equipoise" if tags else "equipoise-lab", *map(str, args)])
         try:
-            cli.main()
+            (equipoise.cli if tags else equipoise_lab.cli).main()
         except SystemExit as end:
             return int(end.code or 0)
         return 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.data import conll
+from equipoise_lab.data import conll
 
 LONG = pytest.mark.skipif("EQUIPOISE_LONG" not in os.environ, reason="takes minutes: needs EQUIPOISE_LONG=1")
 

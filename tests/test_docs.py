@@ -169,8 +169,8 @@ def test_the_api_page_lists_every_method_of_a_layer(layer: type) -> None:
 
 def test_files_named_on_the_architecture_page_exist() -> None:
     text = (DOCS / "explanations" / "architecture.md").read_text()
-    source = ROOT / "src" / "equipoise"
     for folder, section in re.findall(r"^### `(.*?)/`$(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL):
+        source = ROOT if folder.startswith("lab/") else ROOT / "src" / "equipoise"
         for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
             for path in re.findall(r"`([\w./*]+)`", cell):
                 assert list((source / folder).glob(path.rstrip("/"))), f"{folder}/{path}"

@@ -142,7 +142,7 @@ def test_wrong_arguments() -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_real_files_survive_a_conversion_and_back(scheme: str) -> None:
     """CoNLL-2000 is in BIO; its test set has 23,852 chunks (as `conlleval` counts them)."""
-    from equipoise.lab.data import conll
+    from equipoise_lab.data import conll
 
     folder, count = Path(os.environ["EQUIPOISE_DATA"]), 0
     for sentence in conll.read(folder / "conll2000" / "test.txt.gz"):

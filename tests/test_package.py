@@ -18,13 +18,22 @@ import pytest
 import equipoise
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "equipoise"
-CORE = (
+LIBRARY = ROOT / "src" / "equipoise"
+LABORATORY = ROOT / "lab" / "src" / "equipoise_lab"
+OF_LIBRARY = (
     "native chain gaussian objectives constraints labels masking scaling diagnosis energies crf spans compat "
-    "integrations"
+    "integrations files tagger cli"
 )
-LAB = "escaping files scales schemes recipe data nets tasks tagger training plan run judge report demo bench cli"
-LAYERS = [*CORE.split(), *(f"lab.{name}" for name in LAB.split())]
+OF_LABORATORY = "scales schemes recipe data nets tasks training plan run judge report demo bench cli"
+LAYERS = {LIBRARY: OF_LIBRARY.split(), LABORATORY: OF_LABORATORY.split()}
+PUBLIC = (
+    *("equipoise", "equipoise.chain", "equipoise.gaussian", "equipoise.objectives", "equipoise.scaling"),
+    *("equipoise.constraints", "equipoise.labels", "equipoise.crf", "equipoise.compat.torchcrf"),
+    *("equipoise.cli.running", "equipoise.crf.counts", "equipoise.energies", "equipoise.files"),
+    *("equipoise.files.tensors", "equipoise.gaussian.operator", "equipoise.scaling.learned"),
+    "equipoise.tagger.evaluation",
+)
+"""The modules of the library whose names without an underscore other packages may use."""
 
 
 def test_public_names() -> None:
@@ -63,25 +72,29 @@ crf.loss(unary, crf.decode(unary)).backward()
 
 
 @pytest.mark.parametrize("missing", ["rich", "tyro"])
-def test_the_command_says_in_one_line_that_the_extra_is_missing(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; from equipoise.lab.cli import main; main()"
+@pytest.mark.parametrize(
+    ("package", "line"),
+    [
+        ("equipoise", "equipoise: the command needs more packages than the library: pip install 'equipoise[tagger]'"),
+        ("equipoise_lab", "equipoise-lab: the command needs more packages than the library: pip install equipoise-lab"),
+    ],
+)
+def test_a_command_says_in_one_line_that_packages_are_missing(missing: str, package: str, line: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from {package}.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert done.stderr == (
-        "equipoise: the command needs more packages than the library: pip install 'equipoise[lab]'\n"
-    )
+    assert done.stderr == line + "\n"
 
 
 def test_the_extra_for_transformers_has_what_the_command_needs() -> None:
-    """One extra is enough for `equipoise tag train --encoder`."""
+    """One extra is enough for `equipoise tag train --encoder`, without the laboratory."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    absent = [name_of(x) for x in extras["lab"] if x not in extras["transformers"]]
-    assert absent == ["matplotlib", "pillow"]
+    assert set(extras["tagger"]) <= set(extras["transformers"])
     code = """
 import sys
-sys.modules |= {"matplotlib": None, "PIL": None}
+sys.modules |= {"matplotlib": None, "PIL": None, "equipoise_lab": None}
 sys.argv = ["equipoise", "tag", "train", "--train", "no-such-file", "--out", "model"]
-from equipoise.lab.cli import main
+from equipoise.cli import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -89,40 +102,66 @@ main()
 
 
 def layer(module: str) -> str:
-    """The layer of a module named from `equipoise` on: "lab.nets" for "lab.nets.lenet"."""
-    parts = module.split(".")
-    return ".".join(parts[: 2 if parts[0] == "lab" else 1])
+    """The layer of a module named without its package: "nets" for "nets.lenet"."""
+    return module.split(".")[0]
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The modules and names that a file imports from this package, named from `equipoise` on."""
-    here = path.relative_to(SOURCE).parts[:-1]
+def imports(path: Path, source: Path) -> Iterator[str]:
+    """The modules and names that a file imports from its package, named without the package."""
+    here = path.relative_to(source).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == "equipoise"):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == source.name):
             base = here[: len(here) - node.level + 1] if node.level else ()
             rest = (node.module or "").split(".")[0 if node.level else 1 :]
             target = ".".join([*base, *filter(None, rest)])
-            yield from ([target] if layer(target) in LAYERS else (f"{target}.{a.name}".strip(".") for a in node.names))
+            known = layer(target) in LAYERS[source]
+            yield from ([target] if known else (f"{target}.{a.name}".strip(".") for a in node.names))
 
 
-def test_a_layer_imports_only_from_those_before_it() -> None:
-    """So the core never imports the lab. The one exception is `python -m equipoise`, which is the command."""
-    assert list(imports(SOURCE / "__main__.py")) == ["lab.cli"]
-    for path in SOURCE.rglob("*.py"):
-        mine = layer(".".join(path.relative_to(SOURCE).with_suffix("").parts))
-        if mine in ("__init__", "__main__", "lab.__init__"):
+@pytest.mark.parametrize("source", LAYERS, ids=lambda source: source.name)
+def test_a_layer_imports_only_from_those_before_it(source: Path) -> None:
+    assert list(imports(source / "__main__.py", source)) == ["cli"]
+    layers = LAYERS[source]
+    for path in source.rglob("*.py"):
+        mine = layer(".".join(path.relative_to(source).with_suffix("").parts))
+        if mine in ("__init__", "__main__") or path == LIBRARY / "lab.py":
             continue
-        assert mine in LAYERS, f"{path} belongs to no layer"
-        for name in imports(path):
+        assert mine in layers, f"{path} belongs to no layer"
+        for name in imports(path, source):
             if name != "__version__":
-                assert layer(name) in LAYERS[: LAYERS.index(mine) + 1], f"{path} imports {name}"
+                assert layer(name) in layers[: layers.index(mine) + 1], f"{path} imports {name}"
 
 
-def test_the_architecture_page_has_every_file_of_the_core() -> None:
+def test_the_library_never_imports_the_laboratory() -> None:
+    """`lab.py` names it, in the message that the old imports get."""
+    assert [path.name for path in LIBRARY.rglob("*.py") if "equipoise_lab" in path.read_text()] == ["lab.py"]
+
+
+def test_the_laboratory_uses_public_names_of_the_library_only() -> None:
+    for path in LABORATORY.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.split(".")[0] == "equipoise" for alias in node.names), path
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "equipoise":
+                exported = getattr(importlib.import_module(node.module), "__all__", None)
+                for alias in node.names:
+                    name = f"{node.module}.{alias.name}"
+                    if name not in (*PUBLIC, "equipoise.__version__"):
+                        assert node.module in PUBLIC, f"{path} imports {name}"
+                        assert not alias.name.startswith("_"), f"{path} imports {name}"
+                        assert exported is None or alias.name in exported, f"{path} imports {name}"
+
+
+def test_the_api_page_names_the_public_modules() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert [module for module in PUBLIC if f"`{module}`" not in text and module != "equipoise"] == []
+
+
+def test_the_architecture_page_has_every_file_of_the_library() -> None:
     page = (ROOT / "docs" / "explanations" / "architecture.md").read_text()
-    for folder in (SOURCE / name for name in CORE.split() if (SOURCE / name).is_dir()):
+    for folder in (LIBRARY / name for name in LAYERS[LIBRARY] if (LIBRARY / name).is_dir()):
         for path in folder.glob("*.py"):
-            assert path.stem.startswith("__") or f"`{path.name}`" in page, path.relative_to(SOURCE)
+            assert path.stem.startswith("__") or f"`{path.name}`" in page, path.relative_to(LIBRARY)
 
 
 def test_the_readme_example_runs_and_is_as_short_as_it_says() -> None:
@@ -147,31 +186,70 @@ def test_the_readme_has_two_short_speed_tables() -> None:
     assert [len(table.splitlines()) - 2 for table in tables] == [7, 5]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def build(project: Path, folder: Path) -> tuple[Path, Path]:
     """The wheel and the source distribution that it is built from."""
     pytest.importorskip("build", reason="needs the package build")
-    folder = tmp_path_factory.mktemp("dist")
     offline = ["--no-isolation"] if importlib.util.find_spec("hatchling") else []
-    command = [sys.executable, "-m", "build", *offline, "--outdir", str(folder), str(ROOT)]
+    command = [sys.executable, "-m", "build", *offline, "--outdir", str(folder), str(project)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return build(ROOT, tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def built_laboratory(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return build(ROOT / "lab", tmp_path_factory.mktemp("laboratory"))
+
+
+def tracked(folder: str) -> set[str]:
+    """The files of a source folder, named from there on."""
+    names = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    return {name.removeprefix(f"{folder}/") for name in names if (ROOT / name).exists()}
+
+
+def requirements(wheel: Path) -> set[str]:
+    """What a wheel needs without extras."""
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    lines = re.findall(r"^Requires-Dist: (.*)$", metadata.partition("\n\n")[0], re.MULTILINE)
+    return {line for line in lines if "extra ==" not in line}
+
+
 @pytest.mark.slow
-def test_the_wheel_has_sources_types_and_data_and_nothing_else(built: tuple[Path, Path]) -> None:
+def test_the_wheel_has_sources_and_types_and_nothing_else(built: tuple[Path, Path]) -> None:
     names = set(zipfile.ZipFile(built[0]).namelist())
-    tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True).stdout.split()
-    assert {path.removeprefix("src/") for path in tracked if (ROOT / path).exists()} <= names
+    assert tracked("src") <= names
     assert "equipoise/py.typed" in names
     assert any(name.endswith(".c") for name in names)
-    assert any(name.endswith("ocr.npz") for name in names)
     assert {name.split("/")[0] for name in names} == {"equipoise", f"equipoise-{equipoise.__version__}.dist-info"}
+    assert {name_of(line) for line in requirements(built[0])} == {"torch", "numpy"}
     with tarfile.open(built[1]) as source:
         top = {name.split("/")[1] for name in source.getnames() if "/" in name}
     assert {"src", "pyproject.toml", "README.md", "LICENSE"} <= top
-    assert not top & {"tests", "results", "studies", "docs", "data"}
+    assert not top & {"tests", "results", "studies", "docs", "data", "lab"}
+
+
+@pytest.mark.slow
+def test_the_laboratory_is_in_its_own_wheel(built: tuple[Path, Path], built_laboratory: tuple[Path, Path]) -> None:
+    names = set(zipfile.ZipFile(built_laboratory[0]).namelist())
+    assert tracked("lab/src") <= names
+    assert any(name.endswith("ocr.npz") for name in names)
+    files = {name for name in names if not name.startswith("equipoise_lab-")}
+    assert {name.split("/")[0] for name in files} == {"equipoise_lab"}
+    in_library = {name.partition("/")[2] for name in zipfile.ZipFile(built[0]).namelist() if not name.endswith(".py")}
+    assert {name.partition("/")[2] for name in files if not name.endswith(".py")} & in_library == {"py.typed"}
+    assert f"equipoise=={equipoise.__version__}" in requirements(built_laboratory[0])
+
+
+def test_both_distributions_have_one_version() -> None:
+    assert importlib.import_module("equipoise_lab").__version__ == equipoise.__version__
+    needs = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert f"equipoise=={equipoise.__version__}" in needs
 
 
 def needed(name: str, found: set[str]) -> set[str]:
@@ -207,7 +285,8 @@ assert importlib.util.find_spec("pytest") is None
 unary = torch.randn(2, 5, 3, requires_grad=True)
 crf = equipoise.ChainCRF(3, equipoise.scaling.Learned())
 crf.loss(unary, crf.decode(unary)).backward()
-from equipoise.lab.data import ocr
+import equipoise.tagger
+assert importlib.util.find_spec("equipoise_lab") is None
 """
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -222,8 +301,10 @@ def test_every_extra_is_part_of_dev() -> None:
 def test_constraints_pin_what_the_extras_name() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()[1:]
     assert lines == sorted(lines, key=str.lower)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = chain.from_iterable([project["dependencies"], *project["optional-dependencies"].values()])
+    wanted = []
+    for folder in (ROOT, ROOT / "lab"):
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        wanted += chain.from_iterable([project["dependencies"], *project["optional-dependencies"].values()])
     assert {name_of(line) for line in wanted} <= {name_of(line) for line in lines if "==" in line} | {"equipoise"}
 
 

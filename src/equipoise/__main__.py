@@ -1,5 +1,5 @@
-"""`python -m equipoise` is the command `equipoise`. This is the only file outside the lab that imports it."""
+"""`python -m equipoise` is the command `equipoise`."""
 
-from .lab.cli import main
+from .cli import main
 
 main()

@@ -8,8 +8,8 @@ from pathlib import Path
 from faults.hostile import refused
 from lab.data.loopback import running
 
-from equipoise.lab.data.download import Limits, fetch
-from equipoise.lab.data.errors import DownloadError
+from equipoise_lab.data.download import Limits, fetch
+from equipoise_lab.data.errors import DownloadError
 
 PER_ROUND = 20
 CONTROL = "\x1b]0;title\x07\x1b[2J"

@@ -21,11 +21,11 @@ import torch
 from faults.sweep import register
 from lab.training.tiny import recipe
 
-from equipoise.lab.data.errors import DataError
-from equipoise.lab.data.pictures import BadPictureError, decode
-from equipoise.lab.data.unpack import unpack
-from equipoise.lab.run.store import Record, Store, StoreError
-from equipoise.lab.training import BadFileError, Model, checkpoint, tensors, train
+from equipoise.files.errors import DataError
+from equipoise_lab.data.pictures import BadPictureError, decode
+from equipoise_lab.data.unpack import unpack
+from equipoise_lab.run.store import Record, Store, StoreError
+from equipoise_lab.training import BadFileError, Model, checkpoint, tensors, train
 
 NAMES = [
     "a",

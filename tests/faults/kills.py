@@ -23,10 +23,10 @@ import pytest
 from faults.processes import assert_complete, results, start, state, wait_until, workers
 from faults.sweep import sweep
 from lab.cli.few_words import use_few_words
-from lab.tagger.small import write
 from lab.training.resumable import FINE_TUNED, RECIPES, files_in, train_in
+from tagger.small import write
 
-from equipoise.lab.tagger.model import DESCRIPTION, WEIGHTS
+from equipoise.tagger.model import DESCRIPTION, WEIGHTS
 
 RUNS, EPOCHS = 4, 8
 EPOCHS_WITH_WORKERS = 120
@@ -36,12 +36,12 @@ PATIENCE = 900.0
 
 
 def command(folder: Path) -> None:
-    """`equipoise train --checkpoint`, in this process, with few words."""
-    from equipoise.lab import cli
+    """`equipoise-lab train --checkpoint`, in this process, with few words."""
+    from equipoise_lab import cli
 
     use_few_words(pytest.MonkeyPatch())
     files = ["--out", str(folder / "model"), "--checkpoint", str(folder / "checkpoint")]
-    sys.argv = ["equipoise", "train", "ocr", "--epochs", "2", "--json", *files]
+    sys.argv = ["equipoise-lab", "train", "ocr", "--epochs", "2", "--json", *files]
     sys.stdout = sys.stderr = (folder.parent / "output").open("w")
     cli.main()
 
@@ -52,7 +52,7 @@ def library(folder: Path) -> None:
 
 def tagger(folder: Path) -> None:
     """`equipoise tag train --resume`, in this process."""
-    from equipoise.lab import cli
+    from equipoise import cli
 
     train = write(folder.parent / "train.conll", 40)
     options = ["--epochs", "4", "--batch", "8", "--learning-rate", "0.01", "--resume"]
@@ -95,7 +95,7 @@ def sweep_results(epochs: int) -> dict[str, tuple[float, ...]]:
 
 def forked(program: Callable[..., object], *arguments: object) -> ForkServerProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "equipoise.lab.cli", "faults.kills"])
+    context.set_forkserver_preload(["torch", "equipoise_lab.cli", "faults.kills"])
     process = context.Process(target=program, args=arguments)
     process.start()
     return process
@@ -118,7 +118,7 @@ def kill_again_and_again(program: Callable[[Path], None], folder: Path, chance: 
 
 
 def training(seed: int, folder: Path) -> Counter[str]:
-    """`train` and `equipoise train --checkpoint`: the models are the same, bit by bit."""
+    """`train` and `equipoise-lab train --checkpoint`: the models are the same, bit by bit."""
     chance, counts = random.Random(seed), Counter[str]()
     for program in (library, command):
         here = folder / program.__name__

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from faults.taggers import Tags, tagged
-from lab.tagger.small import write
+from tagger.small import write
 
 KILLS = 5
 TRAININGS = [("bilstm", 0), ("encoder", 0), ("bilstm", 1), ("encoder", 1)]
@@ -48,8 +48,8 @@ def data() -> TemporaryDirectory[str]:
 
 def program(given: Path, folder: Path, kind: str, seed: int, mode: str, note: Path | None = None) -> None:
     """The command, in this process. It notes the tags of every model that it writes."""
-    from equipoise.lab import cli
-    from equipoise.lab.tagger import training
+    from equipoise import cli
+    from equipoise.tagger import training
 
     if note is not None:
         save = training.save
@@ -70,7 +70,7 @@ def program(given: Path, folder: Path, kind: str, seed: int, mode: str, note: Pa
 
 def started(*arguments: object) -> ForkServerProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "equipoise.lab.cli", "tiny_encoder", "faults.overwrites"])
+    context.set_forkserver_preload(["torch", "equipoise.cli.tag", "tiny_encoder", "faults.overwrites"])
     process = context.Process(target=program, args=(Path(data().name), *arguments))
     process.start()
     return process

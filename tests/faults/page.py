@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 PAGE, RESULTS = ROOT / "docs" / "reliability.md", ROOT / "benchmarks" / "results" / "soak.json"
 BEGIN, END = "<!-- counts: written by `python tests/faults/page.py` -->\n", "<!-- end of counts -->"
 WHAT = {
-    "training": "`train` and `equipoise train --checkpoint`, killed at random",
+    "training": "`train` and `equipoise-lab train --checkpoint`, killed at random",
     "sweeps": "sweeps in one process, killed at random",
     "two_runners": "two sweeps on one store, killed at random",
     "local_workers": "sweeps with worker processes; workers and sweeps killed",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from faults.recipes import recipes
 
-from equipoise.lab.run.store import Store
+from equipoise_lab.run.store import Store
 
 TESTS = Path(__file__).parents[1]
 
@@ -29,7 +29,9 @@ def start(
     """The sweep, in its own process."""
     program = str(TESTS / "faults" / "sweep.py")
     command = [sys.executable, program, *map(str, (store, runs, epochs, first or epochs, workers, room, engine))]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS.parent / "src")))}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS.parent / "src", TESTS.parent / "lab" / "src")))
+    }
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

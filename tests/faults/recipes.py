@@ -2,7 +2,7 @@
 
 from lab.training.tiny import recipe
 
-from equipoise.lab.recipe import Recipe
+from equipoise_lab.recipe import Recipe
 
 
 def recipes(runs: int, epochs: int, first: int) -> list[Recipe]:

@@ -25,8 +25,8 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # for the processes that parts start
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "src", "lab/src")]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])  # for the processes that parts start
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 PARTS = {

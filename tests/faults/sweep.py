@@ -16,11 +16,11 @@ import torch
 from faults.recipes import recipes
 from lab.training.tiny import Tiny
 
-from equipoise.lab import tasks
-from equipoise.lab.run import runner
-from equipoise.lab.run.local import Local
-from equipoise.lab.run.ray import Cluster
-from equipoise.lab.run.store import Record, Store, StoreError
+from equipoise_lab import tasks
+from equipoise_lab.run import runner
+from equipoise_lab.run.local import Local
+from equipoise_lab.run.ray import Cluster
+from equipoise_lab.run.store import Record, Store, StoreError
 
 RAY_SECONDS = 300
 """Limit of every step of Ray's start. Its own limits are too short for a busy machine."""

@@ -17,16 +17,16 @@ from typing import Any
 
 import torch
 from faults.hostile import mutated, refused
-from lab.tagger.small import sentences
+from tagger.small import sentences
 
-from equipoise.lab.data.errors import DataError
-from equipoise.lab.data.tensors import BadFileError
-from equipoise.lab.tagger import Tagger, load
-from equipoise.lab.tagger.description import text
-from equipoise.lab.tagger.features import Vocabulary
-from equipoise.lab.tagger.model import NoScoresError, save
-from equipoise.lab.tagger.net import BiLSTM, Sizes
-from equipoise.lab.tagger.tagset import infer
+from equipoise.files.errors import DataError
+from equipoise.files.tensors import BadFileError
+from equipoise.tagger import Tagger, load
+from equipoise.tagger.description import text
+from equipoise.tagger.features import Vocabulary
+from equipoise.tagger.model import NoScoresError, save
+from equipoise.tagger.net import BiLSTM, Sizes
+from equipoise.tagger.tagset import infer
 
 TRAIN = sentences(12)
 TEXT = [x.words for x in sentences(3, seed=1)]
@@ -46,7 +46,7 @@ def made(kind: str, seed: int = 0) -> Tagger:
         return Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in TRAIN]), len(tags.labels), SIZES))
     import tiny_encoder
 
-    from equipoise.lab.tagger import encoder
+    from equipoise.tagger import encoder
 
     with TemporaryDirectory() as folder:
         return encoder.make(tags, tiny_encoder.save(Path(folder), seed))

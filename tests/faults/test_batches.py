@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tagger.small import sentences
+from tagger.small import sentences
 
 from equipoise.crf.potentials import Potentials
-from equipoise.lab.tagger import Tagger, training
-from equipoise.lab.tagger.columns import Sentence
-from equipoise.lab.tagger.features import Vocabulary
-from equipoise.lab.tagger.model import CHUNK_WORDS
-from equipoise.lab.tagger.net import BiLSTM, Sizes
-from equipoise.lab.tagger.tagset import TagSet, infer
 from equipoise.labels import Span
 from equipoise.spans.probability import span_probabilities
+from equipoise.tagger import Tagger, training
+from equipoise.tagger.columns import Sentence
+from equipoise.tagger.features import Vocabulary
+from equipoise.tagger.model import CHUNK_WORDS
+from equipoise.tagger.net import BiLSTM, Sizes
+from equipoise.tagger.tagset import TagSet, infer
 
 SHORT = sentences(200)
 POOL = training.POOL
@@ -110,7 +110,7 @@ def test_the_peak_of_memory(command: str, most: int, tmp_path: Path) -> None:
 def _peak(arguments: list[str]) -> int:
     """The megabytes that the command needs at most."""
     program = (
-        "import resource, sys; from equipoise.lab import cli; sys.argv[0] = 'equipoise'; cli.main();"
+        "import resource, sys; from equipoise import cli; sys.argv[0] = 'equipoise'; cli.main();"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)

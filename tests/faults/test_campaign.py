@@ -11,9 +11,8 @@ import torch
 from faults import chains, gpu, page, sanitize, soak, texts
 
 from equipoise import chain
-from equipoise.lab import escaping
-from equipoise.lab.data import text
-from equipoise.lab.tagger.words import Text
+from equipoise.files import escaping, text
+from equipoise.tagger.words import Text
 
 QUICK = {
     "chains": 8,

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tagger.small import sentences, write
+from tagger.small import sentences, write
 
-from equipoise.lab.data import tensors
-from equipoise.lab.tagger import Tagger, training
-from equipoise.lab.tagger.columns import Sentence
-from equipoise.lab.tagger.features import Vocabulary
-from equipoise.lab.tagger.model import NoScoresError
-from equipoise.lab.tagger.net import BiLSTM, Sizes
-from equipoise.lab.tagger.tagset import infer
-from equipoise.lab.tagger.training import STATE, DivergenceError, Settings, fit
+from equipoise.files import tensors
+from equipoise.tagger import Tagger, training
+from equipoise.tagger.columns import Sentence
+from equipoise.tagger.features import Vocabulary
+from equipoise.tagger.model import NoScoresError
+from equipoise.tagger.net import BiLSTM, Sizes
+from equipoise.tagger.tagset import infer
+from equipoise.tagger.training import STATE, DivergenceError, Settings, fit
 
 Call = Callable[..., int]
 SIZES = Sizes(word=8, character=4, filters=8, shape=4, hidden=8, dropout=0.0)

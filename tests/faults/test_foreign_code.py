@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.tagger.small import write
+from tagger.small import write
 
 pytest.importorskip("transformers")
 

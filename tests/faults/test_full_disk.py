@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from lab.training.tiny import Tiny, recipe
 
-from equipoise.lab import tasks
-from equipoise.lab.files import WritingError
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
-from equipoise.lab.run.store import Record, Store, StoreError
-from equipoise.lab.training import tensors
+from equipoise.files.writing import WritingError
+from equipoise_lab import tasks
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import runner
+from equipoise_lab.run.store import Record, Store, StoreError
+from equipoise_lab.training import tensors
 
 RECIPES = [recipe(seed=seed, max_epochs=1) for seed in range(6)]
 

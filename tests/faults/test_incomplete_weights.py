@@ -11,8 +11,8 @@ from torch import Tensor
 pytest.importorskip("transformers")
 
 import tiny_encoder
-from lab.tagger.small import write
 from safetensors.torch import load_file, save_file
+from tagger.small import write
 from transformers import AutoModelForTokenClassification, BertForMaskedLM
 
 from equipoise.integrations.transformers import CRFConfig, CRFForTokenClassification

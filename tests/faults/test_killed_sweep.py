@@ -11,10 +11,10 @@ from faults.processes import alive, assert_complete, lines, results, start, stat
 from faults.recipes import recipes
 from lab.training.tiny import Tiny
 
-from equipoise.lab import tasks
-from equipoise.lab.run import runner
-from equipoise.lab.run.store import Store
-from equipoise.lab.training.checkpoint import read
+from equipoise_lab import tasks
+from equipoise_lab.run import runner
+from equipoise_lab.run.store import Store
+from equipoise_lab.training.checkpoint import read
 
 pytestmark = [
     pytest.mark.slow,

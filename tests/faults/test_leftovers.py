@@ -9,13 +9,13 @@ import torch
 from lab.data.loopback import running
 from lab.data.test_obtain import FILES, packed, pictures
 
-from equipoise.lab.data.obtain import obtain
-from equipoise.lab.data.registry import DATASETS
-from equipoise.lab.files import write_whole
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run.shares import Shares
-from equipoise.lab.run.store import Store
-from equipoise.lab.training import tensors
+from equipoise.files.writing import write_whole
+from equipoise_lab.data.obtain import obtain
+from equipoise_lab.data.registry import DATASETS
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run.shares import Shares
+from equipoise_lab.run.store import Store
+from equipoise_lab.training import tensors
 
 
 def leave(path: Path, hours: float) -> None:

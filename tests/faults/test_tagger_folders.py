@@ -10,9 +10,9 @@ import pytest
 import torch
 from faults.taggers import ABOUT, TEXT, made, names, original, put, sign, tagged
 
-from equipoise.lab.data.errors import DataError
-from equipoise.lab.tagger import load
-from equipoise.lab.tagger.model import save
+from equipoise.files.errors import DataError
+from equipoise.tagger import load
+from equipoise.tagger.model import save
 
 pytest.importorskip("transformers")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from faults.taggers import ABOUT, TRAIN, made, names, original, put, tagged
-from lab.tagger.small import sentences, write
+from tagger.small import sentences, write
 
-from equipoise.lab.files import WritingError
-from equipoise.lab.tagger import folder as folders
-from equipoise.lab.tagger import load
-from equipoise.lab.tagger.model import save
-from equipoise.lab.tagger.training import Settings, fit
+from equipoise.files.writing import WritingError
+from equipoise.tagger import folder as folders
+from equipoise.tagger import load
+from equipoise.tagger.model import save
+from equipoise.tagger.training import Settings, fit
 
 pytest.importorskip("transformers")
 resource = pytest.importorskip("resource")
@@ -28,7 +28,7 @@ def test_two_trainings_into_one_folder(
     """The second is told, also with --overwrite, and changes nothing. A lock ends with its process."""
     monkeypatch.chdir(tmp_path)
     call = ("tag", "train", "--train", write(tmp_path / "train.conll", 12), "--out", tmp_path / "m", "--epochs", 1)
-    code = "import sys; from pathlib import Path; from equipoise.lab.tagger.folder import locked\n"
+    code = "import sys; from pathlib import Path; from equipoise.tagger.folder import locked\n"
     code += f"with locked(Path({str(tmp_path / 'm')!r})): print('locked', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
         assert first.stdout is not None

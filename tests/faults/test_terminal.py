@@ -14,10 +14,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from lab.tagger.small import write
+from tagger.small import write
 
-from equipoise.lab.escaping import HIDDEN, escaped, to_json
-from equipoise.lab.files import WritingError, write_whole
+from equipoise.files.escaping import HIDDEN, escaped, to_json
+from equipoise.files.writing import WritingError, write_whole
 
 Call = Callable[..., int]
 BAD = "\x1b[31mX\x07\x9b2J\u202etxt\u2066\x7f\u2028"
@@ -27,7 +27,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="it needs the devices
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose types have control characters."""
-    from equipoise.lab import cli
+    from equipoise import cli
 
     folder = tmp_path_factory.mktemp("tagger")
     train = write(folder / "train.conll", 40)

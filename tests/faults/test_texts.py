@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.cli.tag_input import sentences
-from equipoise.lab.data.errors import DataError
-from equipoise.lab.data.text import lines, placed_lines
-from equipoise.lab.tagger import columns
-from equipoise.lab.tagger.words import split_sentences
+from equipoise.cli.tag_input import sentences
+from equipoise.files.errors import DataError
+from equipoise.files.text import lines, placed_lines
+from equipoise.tagger import columns
+from equipoise.tagger.words import split_sentences
 
 ENDS = ["\n", "\r\n", "\r", "\r\r\n"]
 MARK = "\ufeff"

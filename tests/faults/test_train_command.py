@@ -1,4 +1,4 @@
-"""`equipoise train --checkpoint` that ends between its last checkpoint and the clean-up gives its model when rerun."""
+"""`equipoise-lab train --checkpoint` that ends before it has removed its checkpoint gives its model when rerun."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from lab.cli.few_words import use_few_words
 
-from equipoise.lab.cli import train as command_train
-from equipoise.lab.training import Model, engine
+from equipoise_lab.cli import train as command_train
+from equipoise_lab.training import Model, engine
 
 Call = Callable[..., int]
 

@@ -10,10 +10,10 @@ pytest.importorskip("transformers")
 
 import tiny_encoder
 
-from equipoise.lab.tagger import Tagger, encoder
-from equipoise.lab.tagger.columns import Sentence
-from equipoise.lab.tagger.tagset import TagSet
-from equipoise.lab.tagger.training import Settings, fit
+from equipoise.tagger import Tagger, encoder
+from equipoise.tagger.columns import Sentence
+from equipoise.tagger.tagset import TagSet
+from equipoise.tagger.training import Settings, fit
 
 TAGS = TagSet(("O", "B-X", "I-X"), "IOB2")
 WORDS = ("anna",) * 700  # the window has 64 tokens: 62 words and both ends

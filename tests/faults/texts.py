@@ -19,15 +19,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.tagger.small import sentences
+from tagger.small import sentences
 
-from equipoise.lab import cli
-from equipoise.lab.escaping import escaped
-from equipoise.lab.tagger import Tagger
-from equipoise.lab.tagger.features import Vocabulary
-from equipoise.lab.tagger.net import BiLSTM, Sizes
-from equipoise.lab.tagger.tagset import infer
-from equipoise.lab.tagger.training import Settings, fit
+from equipoise import cli
+from equipoise.files.escaping import escaped
+from equipoise.tagger import Tagger
+from equipoise.tagger.features import Vocabulary
+from equipoise.tagger.net import BiLSTM, Sizes
+from equipoise.tagger.tagset import infer
+from equipoise.tagger.training import Settings, fit
 
 PER_ROUND = 24
 KINDS, OPTIONS = ("lines", "words", "text", "columns"), ("", "--conll", "--html", "--json", "--json")
@@ -57,7 +57,7 @@ def _files(pretrained: bool) -> dict[str, bytes]:
     if pretrained:
         import tiny_encoder
 
-        from equipoise.lab.tagger import encoder
+        from equipoise.tagger import encoder
 
         with tempfile.TemporaryDirectory() as untrained:
             tagger = encoder.make(tags, tiny_encoder.save(Path(untrained)))

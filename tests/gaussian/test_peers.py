@@ -7,8 +7,8 @@ import torch
 
 from equipoise import gaussian
 from equipoise.gaussian import dense
-from equipoise.lab.bench import gaussian as bench
-from equipoise.lab.bench.gaussian_peers import PEERS, Size, answer, importable, low_rank, question
+from equipoise_lab.bench import gaussian as bench
+from equipoise_lab.bench.gaussian_peers import PEERS, Size, answer, importable, low_rank, question
 
 
 @pytest.mark.parametrize("m", [2, 5])

@@ -102,7 +102,7 @@ def test_scores_as_input_and_another_rule() -> None:
 @pytest.mark.skipif("EQUIPOISE_DATA" not in os.environ, reason="needs EQUIPOISE_DATA with conll2000")
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
 def test_real_sentences_in_onnx(cell: type[nn.LSTM] | type[nn.GRU], tmp_path: Path) -> None:
-    from equipoise.lab.data import conll
+    from equipoise_lab.data import conll
 
     path = Path(os.environ["EQUIPOISE_DATA"]) / "conll2000" / "test.txt.gz"
     sentences = [sentence.words for sentence, _ in zip(conll.read(path), range(60), strict=False)]

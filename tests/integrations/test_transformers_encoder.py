@@ -20,7 +20,7 @@ from equipoise.integrations.transformers import (
     preprocess_logits_for_metrics,
     tokenize_words,
 )
-from equipoise.lab.data import conll
+from equipoise_lab.data import conll
 
 pytestmark = [pytest.mark.encoder, pytest.mark.slow]
 INPUTS = ("input_ids", "attention_mask", "word_mask")

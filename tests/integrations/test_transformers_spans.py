@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests import tiny_encoder
 from transformers import BertForTokenClassification
 
 from equipoise import SpanDecoder
 from equipoise.integrations.transformers import CRFForTokenClassification, predict_document, predict_spans
 from equipoise.labels import to_spans
-from tests import tiny_encoder
 
 BIOES = ("O", "B-X", "I-X", "E-X", "S-X", "B-Y", "I-Y", "E-Y", "S-Y")
 TEXT = "Anna went to New York. "

@@ -8,17 +8,19 @@ place where a scaling method meets an energy. Kernels that take its place are co
 from ..scaling.factors import Factors
 from .balance import Balanced, balance, factors, scaled
 from .chain import ChainEnergy
-from .energy import Energy
-from .gaussian import Embedded, GaussianEnergy
+from .energy import Energy, Pairwise
+from .gaussian import DEFINITE, Embedded, GaussianEnergy
 from .size import PixelGrid, RandomPairs
 
 __all__ = [
+    "DEFINITE",
     "Balanced",
     "ChainEnergy",
     "Embedded",
     "Energy",
     "Factors",
     "GaussianEnergy",
+    "Pairwise",
     "PixelGrid",
     "RandomPairs",
     "balance",

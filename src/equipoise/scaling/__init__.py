@@ -1,7 +1,7 @@
 """How unary and pairwise scores are put in balance (§5): one file per method."""
 
 from .balance import Verdict, verdict
-from .broadcasting import apply, multiply
+from .broadcasting import apply, divide, leading, multiply
 from .equivalence import absorb
 from .fixed import Fixed
 from .learned import Learned
@@ -25,6 +25,8 @@ __all__ = [
     "Verdict",
     "absorb",
     "apply",
+    "divide",
+    "leading",
     "mean_abs",
     "mean_penalty",
     "measure",

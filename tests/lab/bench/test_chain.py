@@ -2,8 +2,8 @@ from dataclasses import asdict
 
 import pytest
 
-from equipoise.lab.bench import chain
-from equipoise.lab.bench.peers import QUESTIONS
+from equipoise_lab.bench import chain
+from equipoise_lab.bench.peers import QUESTIONS
 
 
 def test_what_was_measured_earlier_is_not_measured_again() -> None:

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from equipoise import lab
-from equipoise.lab.run.store import Store
+import equipoise_lab as lab
+from equipoise_lab.run.store import Store
 
 TESTS = Path(__file__).parents[2]
 PACKAGES = ("data", "nets", "tasks", "training", "plan", "run", "bench")
@@ -29,7 +29,7 @@ def run_without_extras(code: str, *arguments: str) -> None:
 
 def modules(package: str) -> list[str]:
     folder = str(Path(lab.__path__[0]) / package)
-    return [module.name for module in pkgutil.walk_packages([folder], f"equipoise.lab.{package}.")]
+    return [module.name for module in pkgutil.walk_packages([folder], f"equipoise_lab.{package}.")]
 
 
 def test_every_module_imports() -> None:
@@ -43,10 +43,10 @@ def test_the_runner_trains_and_records(tmp_path: Path) -> None:
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from lab.training.tiny import Tiny
-from equipoise.lab import tasks
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
-from equipoise.lab.run.store import Store
+from equipoise_lab import tasks
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import runner
+from equipoise_lab.run.store import Store
 tasks.TASKS["tiny"] = Tiny
 runner.run([Recipe("tiny", max_epochs=1)], Store(Path(sys.argv[2])))
 """
@@ -56,7 +56,7 @@ runner.run([Recipe("tiny", max_epochs=1)], Store(Path(sys.argv[2])))
 
 
 def test_the_gaussian_benchmark_starts_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "equipoise.lab.bench.gaussian", "--help"]
+    command = [sys.executable, "-m", "equipoise_lab.bench.gaussian", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "--device" in done.stdout

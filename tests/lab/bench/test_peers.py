@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from equipoise.lab.bench import chain, peers
+from equipoise_lab.bench import chain, peers
 
 
 def test_a_gradient_through_a_gradient_needs_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:

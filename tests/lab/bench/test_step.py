@@ -1,9 +1,9 @@
-"""The taggers that `equipoise bench step` compares do what their names say."""
+"""The taggers that `equipoise-lab bench step` compares do what their names say."""
 
 import pytest
 import torch
 
-from equipoise.lab.bench import step
+from equipoise_lab.bench import step
 
 
 @pytest.mark.parametrize("name", ["drop-in", "pytorch-crf"])

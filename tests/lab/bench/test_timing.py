@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from equipoise.lab.bench import timing
-from equipoise.lab.bench.timing import MAX_SECONDS, SLOWED, STEPS, TURN, Probe, Times, Turn, measure, measure_warm
+from equipoise_lab.bench import timing
+from equipoise_lab.bench.timing import MAX_SECONDS, SLOWED, STEPS, TURN, Probe, Times, Turn, measure, measure_warm
 
 
 class Clock:

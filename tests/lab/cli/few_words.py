@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from equipoise.lab import tasks
-from equipoise.lab.demo import crf_alone
-from equipoise.lab.tasks.ocr import OCR
-from equipoise.lab.tasks.task import Split
+from equipoise_lab import tasks
+from equipoise_lab.demo import crf_alone
+from equipoise_lab.tasks.ocr import OCR
+from equipoise_lab.tasks.task import Split
 
 
 class FewWords(OCR):

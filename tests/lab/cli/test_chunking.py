@@ -1,4 +1,4 @@
-"""`equipoise train` and `equipoise predict` for chunking, on a synthetic corpus."""
+"""`equipoise-lab train` and `equipoise-lab predict` for chunking, on a synthetic corpus."""
 
 import json
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import torch
 from lab.tasks.chunking.synthetic import TEST, write
 from seqeval.metrics import f1_score, precision_score, recall_score
 
-from equipoise.lab import tasks
-from equipoise.lab.data import conll
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.chunking import Chunking
-from equipoise.lab.training import Model, tensors
-from equipoise.lab.training.groups import scaling_state
+from equipoise_lab import tasks
+from equipoise_lab.data import conll
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.chunking import Chunking
+from equipoise_lab.training import Model, tensors
+from equipoise_lab.training.groups import scaling_state
 
 Call = Callable[..., int]
 
@@ -111,12 +111,12 @@ def test_a_model_tags_without_corpus_and_vectors(
     text.write_text("the DT\nOld JJ\ndog NN\n1990 CD\nwas VBD\nbarking XYZ\n\nunheard-of VBN\n")
     assert call("predict", model, text, "--marginals") == 0
     with_data = capsys.readouterr()
-    counted = "equipoise: 2 of 7 distinct words have no vector and are tagged as unknown words"
+    counted = "equipoise-lab: 2 of 7 distinct words have no vector and are tagged as unknown words"
     assert with_data.err == f"{counted}\n"
     assert call("predict", model, text, "--marginals", "--data-dir", empty) == 0
     without = capsys.readouterr()
     assert without.out == with_data.out
-    assert without.err == f"{counted}; `equipoise data download glove` gets more vectors\n"
+    assert without.err == f"{counted}; `equipoise-lab data download glove` gets more vectors\n"
     text.write_text("Fine JJ\n")
     assert call("predict", model, text, "--data-dir", empty) == 0
     assert "1 of 1 distinct words have no vector" in capsys.readouterr().err
@@ -127,7 +127,7 @@ def test_testing_a_model_needs_the_corpus(
 ) -> None:
     assert call("predict", model, "--data-dir", tmp_path / "empty") == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "conll2000/train.txt.gz is missing (and 1 more): get it with `equipoise data download conll2000`" in line
+    assert "conll2000/train.txt.gz is missing (and 1 more): get it with `equipoise-lab data download conll2000`" in line
 
 
 def test_a_model_file_without_a_vocabulary_needs_the_corpus(
@@ -173,7 +173,7 @@ def test_errors_are_one_line(call: Call, model: Path, tmp_path: Path, capsys: py
         ),
         (
             ("train", "chunking", "--data-dir", tmp_path / "empty"),
-            f"{tmp_path / 'empty'}/conll2000/train.txt.gz is missing (and 1 more): get it with `equipoise data",
+            f"{tmp_path / 'empty'}/conll2000/train.txt.gz is missing (and 1 more): get it with `equipoise-lab data",
         ),
     ):
         assert call(*args) == 1, args

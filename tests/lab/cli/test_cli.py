@@ -13,12 +13,12 @@ import torch
 from lab.cli.few_words import use_few_words
 
 import equipoise
-from equipoise.lab import tasks
-from equipoise.lab.data import ocr
-from equipoise.lab.demo import experiment
-from equipoise.lab.run.store import Store
-from equipoise.lab.schemes import SCHEMES
-from equipoise.lab.training import Model
+from equipoise_lab import tasks
+from equipoise_lab.data import ocr
+from equipoise_lab.demo import experiment
+from equipoise_lab.run.store import Store
+from equipoise_lab.schemes import SCHEMES
+from equipoise_lab.training import Model
 
 Call = Callable[..., int]
 
@@ -136,7 +136,7 @@ def test_a_missing_gpu_is_reported_in_one_line(
 ) -> None:
     assert command(*args, "--device", "cuda") == 1
     assert capsys.readouterr().err == (
-        "equipoise: --device cuda needs a GPU, and PyTorch finds none: use --device cpu\n"
+        "equipoise-lab: --device cuda needs a GPU, and PyTorch finds none: use --device cpu\n"
     )
 
 
@@ -204,7 +204,7 @@ def test_help_lists_commands_schemes_and_tasks(command: Call, capsys: pytest.Cap
         assert f"{name} ({task.title.lower()})" in printed
 
 
-@pytest.mark.parametrize("module", ["equipoise", "equipoise.lab.cli"])
+@pytest.mark.parametrize("module", ["equipoise", "equipoise_lab", "equipoise_lab.cli"])
 def test_the_module_runs_the_command_and_usage_errors_exit_with_2(module: str) -> None:
     wrong = [sys.executable, "-m", module, "traim"]
     done = subprocess.run(wrong, capture_output=True, text=True, check=False)
@@ -214,6 +214,6 @@ def test_the_module_runs_the_command_and_usage_errors_exit_with_2(module: str) -
 
 def test_version(command: Call, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--version") == 0
-    assert capsys.readouterr().out == f"equipoise {equipoise.__version__}\n"
+    assert capsys.readouterr().out == f"equipoise-lab {equipoise.__version__}\n"
     assert command("--help") == 0
     assert "--version" in capsys.readouterr().out

@@ -1,13 +1,13 @@
-"""A reader can follow `equipoise train ocr` without the code that plans, runs and judges the paper's experiments."""
+"""A reader can follow `equipoise-lab train ocr` without the code that plans, runs and judges experiments."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import equipoise
+import equipoise_lab
 
-SOURCE = Path(equipoise.__file__).parent
-TRAIN = SOURCE / "lab" / "cli" / "train.py"
+SOURCE = Path(equipoise_lab.__file__).parent
+TRAIN = SOURCE / "cli" / "train.py"
 AIM = 28
 OTHER_TASKS = (
     "tasks/chunking",
@@ -24,7 +24,7 @@ NOT_TRAINING = ("tasks/ocr/predict", "tasks/predicting", "data/errors", "data/re
 
 
 def file_of(parts: tuple[str, ...]) -> Path | None:
-    """The file of a module or package named from `equipoise` on."""
+    """The file of a module or package named from `equipoise_lab` on."""
     path = SOURCE.joinpath(*parts)
     return next((one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()), None)
 
@@ -35,7 +35,7 @@ def imports(path: Path) -> Iterator[Path]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             parts = (node.module or "").split(".") if node.module else []
-            if not node.level and parts[:1] != ["equipoise"]:
+            if not node.level and parts[:1] != ["equipoise_lab"]:
                 continue
             base = (*here[: len(here) - node.level + 1], *parts) if node.level else tuple(parts[1:])
             for alias in node.names:
@@ -51,7 +51,7 @@ def reachable(start: Path, without: tuple[str, ...] = ()) -> set[str]:
     while waiting:
         path = waiting.pop()
         name = path.relative_to(SOURCE).as_posix()
-        if name not in found and not name.removeprefix("lab/").startswith(without):
+        if name not in found and not name.startswith(without):
             found.add(name)
             waiting += imports(path)
     return found
@@ -68,18 +68,18 @@ def only_exports(path: Path) -> bool:
 
 
 def test_train_imports_no_code_of_the_experiments() -> None:
-    folders = {name.split("/")[1] for name in reachable(TRAIN) if name.startswith("lab/")}
+    folders = {name.split("/")[0] for name in reachable(TRAIN)}
     assert not folders & {"plan", "run", "judge", "report", "demo", "bench"}
     assert {"cli", "training", "tasks", "nets", "data"} <= folders
 
 
 def test_train_of_ocr_is_in_few_files() -> None:
-    """The files of the lab whose functions `equipoise train ocr` calls. The core is a library, and is not counted."""
+    """The files of the laboratory whose functions `equipoise-lab train ocr` calls. The library is not counted."""
     files = sorted(
         name
         for name in reachable(TRAIN, (*OTHER_TASKS, *NOT_TRAINING))
-        if name.startswith("lab/") and (not name.endswith("__init__.py") or name == "lab/tasks/__init__.py")
+        if not name.endswith("__init__.py") or name == "tasks/__init__.py"
     )
-    declarations = {"lab/cli/choices.py", "lab/tasks/ocr/settings.py"}
+    declarations = {"cli/choices.py", "tasks/ocr/settings.py"}
     followed = [name for name in files if name not in declarations and not only_exports(SOURCE / name)]
     assert len(followed) <= AIM, f"{len(followed)} files: {', '.join(followed)}"

@@ -10,9 +10,9 @@ import pytest
 from lab.cli.few_words import FewWords, use_few_words
 from torch import Tensor
 
-from equipoise.lab.run.store import Store
-from equipoise.lab.tasks.ocr import OCR
-from equipoise.lab.tasks.task import mean
+from equipoise_lab.run.store import Store
+from equipoise_lab.tasks.ocr import OCR
+from equipoise_lab.tasks.task import mean
 
 Call = Callable[..., int]
 
@@ -38,8 +38,8 @@ def interrupt_in_epoch(epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def interrupted(capsys: pytest.CaptureFixture[str]) -> str:
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("equipoise: interrupted; ")
-    return last.removeprefix("equipoise: interrupted; ")
+    assert last.startswith("equipoise-lab: interrupted; ")
+    return last.removeprefix("equipoise-lab: interrupted; ")
 
 
 def test_ctrl_c_in_training_tells_what_was_kept(

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import pytest
 from lab.training.tiny import Tiny
 
-from equipoise.lab import tasks
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.predicting import Predictor, Request, examples_of_test_fold
-from equipoise.lab.tasks.settings import Grid, Rounds, Settings
+from equipoise_lab import tasks
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.predicting import Predictor, Request, examples_of_test_fold
+from equipoise_lab.tasks.settings import Grid, Rounds, Settings
 
 Call = Callable[..., int]
 OPTIMIZERS = ("adam", "sgd", "rmsprop")

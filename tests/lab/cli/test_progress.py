@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from lab.cli.few_words import use_few_words
 
-from equipoise.lab.cli import progress
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.training.replica import Epoch, Replica
+from equipoise_lab.cli import progress
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.training.replica import Epoch, Replica
 
 Call = Callable[..., int]
 NUMBERS = r"loss \d+\.\d{4}, accuracy \d+\.\d\d %, best \d+\.\d\d %"

@@ -1,4 +1,4 @@
-"""The `equipoise data` commands: their output, their exit codes, and that Ctrl-C keeps the received data."""
+"""The `equipoise-lab data` commands: their output, their exit codes, and that Ctrl-C keeps the received data."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from lab.data.loopback import Site
 
-from equipoise.lab.cli import data as cli_data
-from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
+from equipoise_lab.cli import data as cli_data
+from equipoise_lab.data.registry import DATASETS, Dataset, File, Source
 
 BODY = bytes(range(256)) * 1000
 
@@ -26,7 +26,7 @@ def toy(url: str) -> Dataset:
 def call(*args: str) -> int:
     """The exit code of the command."""
     try:
-        cli_data.data.cli(args=args, prog="equipoise data")
+        cli_data.data.cli(args=args, prog="equipoise-lab data")
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -114,8 +114,8 @@ def test_ctrl_c_keeps_the_received_bytes(site: Site, tmp_path: Path, monkeypatch
 import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores SIGINT in background jobs
-from equipoise.lab.cli import data as cli_data
-from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
+from equipoise_lab.cli import data as cli_data
+from equipoise_lab.data.registry import DATASETS, Dataset, File, Source
 file = File("all", "toy/all.bin", 256000, sys.argv[3])
 DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (file,)),))
 cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.data import DataError, MalformedLineError, conll
-from equipoise.lab.data.conll import Sentence
+from equipoise_lab.data import DataError, MalformedLineError, conll
+from equipoise_lab.data.conll import Sentence
 
 TEXT = "He PRP B-NP\nreckons VBZ B-VP\n\n\n  \nYes UH O\n"
 SENTENCES = [Sentence(("He", "reckons"), ("PRP", "VBZ"), ("B-NP", "B-VP")), Sentence(("Yes",), ("UH",), ("O",))]

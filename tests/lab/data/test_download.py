@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from lab.data.loopback import Site
 
-from equipoise.lab.data.download import Limits, fetch
-from equipoise.lab.data.errors import DownloadError
+from equipoise_lab.data.download import Limits, fetch
+from equipoise_lab.data.errors import DownloadError
 
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()

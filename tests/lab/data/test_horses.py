@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from equipoise.lab.data import DataError, MissingFileError, horses
-from equipoise.lab.data.pictures import BadPictureError
-from equipoise.lab.data.registry import HORSES
+from equipoise_lab.data import DataError, MissingFileError, horses
+from equipoise_lab.data.pictures import BadPictureError
+from equipoise_lab.data.registry import HORSES
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from lab.data.loopback import Site
 
-from equipoise.lab.data.download import Limits
-from equipoise.lab.data.errors import DataError, DownloadError
-from equipoise.lab.data.folder import present, require, verify
-from equipoise.lab.data.obtain import obtain
-from equipoise.lab.data.registry import DATASETS, Dataset, File, Source
+from equipoise_lab.data.download import Limits
+from equipoise_lab.data.errors import DataError, DownloadError
+from equipoise_lab.data.folder import present, require, verify
+from equipoise_lab.data.obtain import obtain
+from equipoise_lab.data.registry import DATASETS, Dataset, File, Source
 
 FILES = {"rgb/a.jpg": b"a" * 5000, "rgb/b.jpg": b"b" * 300, "gray/a.jpg": b"g" * 70}
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from equipoise.lab.data import ocr, pack_ocr
-from equipoise.lab.data.errors import DataError, MalformedLineError
+from equipoise_lab.data import ocr, pack_ocr
+from equipoise_lab.data.errors import DataError, MalformedLineError
 
 
 def line(id: int, letter: str, next_id: int, word: int, position: int, fold: int = 0, pixels: str = "01" * 64) -> str:

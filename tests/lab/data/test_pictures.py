@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from equipoise.lab.data import DataError
-from equipoise.lab.data.pictures import BadPictureError, decode, flat, resize, resize_mask
+from equipoise_lab.data import DataError
+from equipoise_lab.data.pictures import BadPictureError, decode, flat, resize, resize_mask
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
@@ -103,11 +103,11 @@ def test_without_pillow_the_error_names_the_extra_to_install() -> None:
 import sys
 sys.modules["PIL"] = None
 from pathlib import Path
-from equipoise.lab.data.pictures import decode
+from equipoise_lab.data.pictures import decode
 decode(Path("x.jpg"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert "DataError: reading and writing pictures needs Pillow: pip install 'equipoise[lab]'" in done.stderr
+    assert "DataError: reading and writing pictures needs Pillow: pip install equipoise-lab" in done.stderr
 
 
 def test_the_content_decides_the_format_and_only_some_are_decoded(tmp_path: Path) -> None:

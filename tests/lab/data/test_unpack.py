@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.lab.data.errors import DataError, UnsafeArchiveError
-from equipoise.lab.data.unpack import unpack
+from equipoise_lab.data.errors import DataError, UnsafeArchiveError
+from equipoise_lab.data.unpack import unpack
 
 FILES = {"db/rgb/a.jpg": b"a" * 70_000, "db/rgb/b.jpg": b"", "db/readme": b"read me"}
 

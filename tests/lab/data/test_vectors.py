@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.lab.data import DataError, MalformedLineError, MissingFileError, conll, vectors
+from equipoise_lab.data import DataError, MalformedLineError, MissingFileError, conll, vectors
 
 
 def line(first: float) -> str:

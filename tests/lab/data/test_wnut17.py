@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.data import DataError, MalformedLineError, require, wnut17
-from equipoise.lab.data.registry import dataset
-from equipoise.lab.data.wnut17 import Sentence
-from equipoise.lab.tasks.chunking.chunks import chunks
+from equipoise_lab.data import DataError, MalformedLineError, require, wnut17
+from equipoise_lab.data.registry import dataset
+from equipoise_lab.data.wnut17 import Sentence
+from equipoise_lab.tasks.chunking.chunks import chunks
 
 TEXT = "at\tO\nEmpire\tB-location\nState\tI-location\n\t\nYes\tO\n\n \n#\tO\n"
 SENTENCES = [

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from equipoise import ChainCRF, scaling
-from equipoise.lab.demo import crf_alone
-from equipoise.lab.demo.crf_alone import LABELS, METHODS, Case
+from equipoise_lab.demo import crf_alone
+from equipoise_lab.demo.crf_alone import LABELS, METHODS, Case
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.lab.judge.statistics import Results
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import catalogue
-from equipoise.lab.run.store import Record
+from equipoise_lab.judge.statistics import Results
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import catalogue
+from equipoise_lab.run.store import Record
 
 Rule = Callable[[Recipe], float]
 

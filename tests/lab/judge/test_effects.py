@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.lab.judge.effects import NO, UNDECIDED, YES, Effect, Sample, estimate, proportion
-from equipoise.lab.judge.margins import UNKNOWN, deviation, margin
-from equipoise.lab.judge.pairing import pair
-from equipoise.lab.recipe import Recipe
+from equipoise_lab.judge.effects import NO, UNDECIDED, YES, Effect, Sample, estimate, proportion
+from equipoise_lab.judge.margins import UNKNOWN, deviation, margin
+from equipoise_lab.judge.pairing import pair
+from equipoise_lab.recipe import Recipe
 
 
 def by_seed(values: np.ndarray) -> dict[tuple[int, int], float]:

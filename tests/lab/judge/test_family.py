@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab.judge.synthetic import OnDemand, as_the_paper, records
 
-from equipoise.lab.judge.comparisons import Check, decide
-from equipoise.lab.judge.effects import NO, NOT_TESTED, UNDECIDED, YES, Effect
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.family import holm, judge_page
-from equipoise.lab.judge.pairing import pair
-from equipoise.lab.judge.statistics import Results
-from equipoise.lab.plan import finetuning
-from equipoise.lab.recipe import Recipe
+from equipoise_lab.judge.comparisons import Check, decide
+from equipoise_lab.judge.effects import NO, NOT_TESTED, UNDECIDED, YES, Effect
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.family import holm, judge_page
+from equipoise_lab.judge.pairing import pair
+from equipoise_lab.judge.statistics import Results
+from equipoise_lab.plan import finetuning
+from equipoise_lab.recipe import Recipe
 
 
 def compared(differences: np.ndarray, margin: float = 0.0) -> Check:

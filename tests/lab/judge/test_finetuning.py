@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from lab.judge.synthetic import OnDemand, record, records
 
-from equipoise.lab.judge.claims import about
-from equipoise.lab.judge.effects import NO, NOT_TESTED, UNDECIDED, YES
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.family import judge_page
-from equipoise.lab.judge.final_ratios import by_range, final_ratios
-from equipoise.lab.judge.statistics import Results
-from equipoise.lab.judge.verdicts import Verdict, judge
-from equipoise.lab.plan import finetuning
-from equipoise.lab.recipe import Recipe
+from equipoise_lab.judge.claims import about
+from equipoise_lab.judge.effects import NO, NOT_TESTED, UNDECIDED, YES
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.family import judge_page
+from equipoise_lab.judge.final_ratios import by_range, final_ratios
+from equipoise_lab.judge.statistics import Results
+from equipoise_lab.judge.verdicts import Verdict, judge
+from equipoise_lab.plan import finetuning
+from equipoise_lab.recipe import Recipe
 
 TASK = "tagging-wnut17"
 BY_NAME = {claim.name: claim for claim in about(TASK)}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from equipoise.lab.judge.pairing import RANKED, by_mean, pair, signed_ranks
-from equipoise.lab.judge.student import quantile, two_sided
+from equipoise_lab.judge.pairing import RANKED, by_mean, pair, signed_ranks
+from equipoise_lab.judge.student import quantile, two_sided
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=8))

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from lab.judge.synthetic import OnDemand, epochs, record, records
 
-from equipoise.lab.judge import sweeps
-from equipoise.lab.judge.ratio_curves import ratio_curve
-from equipoise.lab.judge.statistics import Results, by_run, by_seed, compare, summarize, versus_paper
-from equipoise.lab.plan.figures import Curve, Figure
-from equipoise.lab.plan.paper import Printed
-from equipoise.lab.plan.tables import runs
-from equipoise.lab.recipe import Recipe
+from equipoise_lab.judge import sweeps
+from equipoise_lab.judge.ratio_curves import ratio_curve
+from equipoise_lab.judge.statistics import Results, by_run, by_seed, compare, summarize, versus_paper
+from equipoise_lab.plan.figures import Curve, Figure
+from equipoise_lab.plan.paper import Printed
+from equipoise_lab.plan.tables import runs
+from equipoise_lab.recipe import Recipe
 
 RECIPES = runs(Recipe("ocr"), range(3), range(2))
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from lab.judge.synthetic import OnDemand, as_the_paper, epochs, records
 
-from equipoise.lab.judge.claims import CLAIMS
-from equipoise.lab.judge.comparisons import Check
-from equipoise.lab.judge.effects import NO, NOT_TESTED, UNDECIDED, YES
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.family import judge_page
-from equipoise.lab.judge.statistics import Results
-from equipoise.lab.judge.verdicts import IN_PART, Claim, judge
-from equipoise.lab.recipe import Recipe
+from equipoise_lab.judge.claims import CLAIMS
+from equipoise_lab.judge.comparisons import Check
+from equipoise_lab.judge.effects import NO, NOT_TESTED, UNDECIDED, YES
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.family import judge_page
+from equipoise_lab.judge.statistics import Results
+from equipoise_lab.judge.verdicts import IN_PART, Claim, judge
+from equipoise_lab.recipe import Recipe
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 FOLDS = tuple(range(7))

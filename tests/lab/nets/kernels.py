@@ -18,5 +18,5 @@ def kernels(*names: str) -> Iterator[None]:
     with patch.dict(os.environ, {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}):
         pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
         for name in names:
-            importlib.import_module(f"equipoise.lab.nets.{name}")
+            importlib.import_module(f"equipoise_lab.nets.{name}")
         yield

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from equipoise.lab.nets.unet import UNet
+from equipoise_lab.nets.unet import UNet
 
 
 def block(inputs: int, size: int) -> nn.Sequential:

@@ -2,7 +2,7 @@
 
 import torch
 
-from equipoise.lab.nets.recurrence import Rows
+from equipoise_lab.nets.recurrence import Rows
 
 
 def consecutive(lengths: list[list[int]], gap: int = 0) -> tuple[Rows, int]:

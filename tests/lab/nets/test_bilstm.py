@@ -8,9 +8,9 @@ from lab.nets.rows import consecutive
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from equipoise.lab.nets import bilstm
-from equipoise.lab.nets.bilstm import BiLSTM
-from equipoise.lab.nets.recurrence import Rows
+from equipoise_lab.nets import bilstm
+from equipoise_lab.nets.bilstm import BiLSTM
+from equipoise_lab.nets.recurrence import Rows
 
 WAYS = {"packed": bilstm.packed, "together": bilstm.together}
 

@@ -7,8 +7,8 @@ import torch
 from lab.nets.kernels import DEVICE, kernels
 from torch import Tensor
 
-from equipoise.lab.nets import dropout
-from equipoise.lab.nets.dropout import SPAN, Dropout
+from equipoise_lab.nets import dropout
+from equipoise_lab.nets.dropout import SPAN, Dropout
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import torch
 from lab.nets.kernels import DEVICE, kernels
 from torch import Tensor
 
-from equipoise.lab.data import encoders
-from equipoise.lab.data.errors import MissingFileError
-from equipoise.lab.nets import attention, dropout, gelu, layer_norm
-from equipoise.lab.nets.dropout import Dropout
-from equipoise.lab.nets.encoder import Config, Encoder, from_checkpoint, tokens
-from equipoise.lab.nets.recurrence import Rows
-from equipoise.lab.tasks.tagging import pack
+from equipoise_lab.data import encoders
+from equipoise_lab.data.errors import MissingFileError
+from equipoise_lab.nets import attention, dropout, gelu, layer_norm
+from equipoise_lab.nets.dropout import Dropout
+from equipoise_lab.nets.encoder import Config, Encoder, from_checkpoint, tokens
+from equipoise_lab.nets.recurrence import Rows
+from equipoise_lab.tasks.tagging import pack
 
 SIZES = {
     "vocab_size": 50,
@@ -79,7 +79,7 @@ def test_the_last_layer_is_that_of_transformers_for_the_packed_encoder() -> None
     try:
         packed = pack.load(encoders.find("minilm"))
     except MissingFileError:
-        pytest.skip("needs the packed encoder minilm (`equipoise data encoder`)")
+        pytest.skip("needs the packed encoder minilm (`equipoise-lab data encoder`)")
     config, own = packed.config, packed.parameters
     (net, _) = models(
         "bert",

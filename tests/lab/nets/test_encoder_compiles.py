@@ -1,6 +1,7 @@
 """The kernels of the encoder compile for an H200 on a machine without a GPU, and fit into its shared memory."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from equipoise.lab.nets import triton_attention, triton_dropout, triton_gelu, triton_layer_norm
+from equipoise_lab.nets import triton_attention, triton_dropout, triton_gelu, triton_layer_norm
 
 numbers = dict.fromkeys(("starts", "lengths", "rows", "seeds"), "*i64") | dict.fromkeys(("moments", "sums"), "*fp32")
 numbers |= dict.fromkeys(("bias", "gain", "shift"), "*fp32") | dict.fromkeys(("scale", "rise", "epsilon"), "fp32")
@@ -53,6 +54,7 @@ print(json.dumps(shared))
 def test_the_kernels_fit_into_shared_memory(tmp_path: Path) -> None:
     """With the launch options of the nets and the sizes of MiniLM, without the interpreter."""
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout.splitlines()[-1])

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from equipoise.lab.nets import lenet
-from equipoise.lab.nets.lenet import LeNet, windows
+from equipoise_lab.nets import lenet
+from equipoise_lab.nets.lenet import LeNet, windows
 
 
 def plain(parameters: dict[str, Tensor], letters: Tensor, variant: str) -> Tensor:

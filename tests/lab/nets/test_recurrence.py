@@ -10,8 +10,8 @@ import torch
 from lab.nets.rows import consecutive
 from torch import Tensor
 
-from equipoise.lab.nets import recurrence, stepping
-from equipoise.lab.nets.recurrence import Rows
+from equipoise_lab.nets import recurrence, stepping
+from equipoise_lab.nets.recurrence import Rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
@@ -21,7 +21,7 @@ INTERPRET = {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}
 def _kernels() -> Iterator[None]:
     with patch.dict(os.environ, INTERPRET):  # Triton and our kernels read this once, on their first import
         pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
-        importlib.import_module("equipoise.lab.nets.triton_lstm")
+        importlib.import_module("equipoise_lab.nets.triton_lstm")
         yield
 
 
@@ -69,7 +69,7 @@ def test_the_gate_kernel_equals_the_torch_code(
     gates, weight, where = made(70, dtype, [row[:4] for row in SOME])
     exact = [x.detach().double().requires_grad_() for x in (gates, weight)]
     wanted = values_and_gradients(recurrence.stepped(*exact, where), *exact)
-    kernels = importlib.import_module("equipoise.lab.nets.triton_cell")
+    kernels = importlib.import_module("equipoise_lab.nets.triton_cell")
     monkeypatch.setattr(stepping, "_activate", kernels.forward)
     monkeypatch.setattr(stepping, "_activate_backward", kernels.backward)
     got = values_and_gradients(recurrence.stepped(gates, weight, where), gates, weight)

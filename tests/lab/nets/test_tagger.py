@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from equipoise.lab.nets import bilstm
-from equipoise.lab.nets.recurrence import Rows
-from equipoise.lab.nets.tagger import CHARACTERS, Tagger, Words
+from equipoise_lab.nets import bilstm
+from equipoise_lab.nets.recurrence import Rows
+from equipoise_lab.nets.tagger import CHARACTERS, Tagger, Words
 
 WAYS = {"packed": bilstm.packed, "together": bilstm.together}
 REPLICAS = 2

@@ -7,8 +7,8 @@ import torch
 from lab.nets.plain_unet import PlainUNet, stacked
 from torch import Tensor
 
-from equipoise.lab.nets.convolution import conv3x3
-from equipoise.lab.nets.unet import UNet
+from equipoise_lab.nets.convolution import conv3x3
+from equipoise_lab.nets.unet import UNet
 
 E, B, S = 3, 4, 16
 

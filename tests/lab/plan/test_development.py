@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from lab.tasks.tagging import tiny
 
-from equipoise.lab.plan import development, finetuning, frozen, methods
-from equipoise.lab.plan.tables import Table
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run.store import Store
-from equipoise.lab.schemes import SCHEMES
+from equipoise_lab.plan import development, finetuning, frozen, methods
+from equipoise_lab.plan.tables import Table
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run.store import Store
+from equipoise_lab.schemes import SCHEMES
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from equipoise.lab.plan import finetuning, tables
-from equipoise.lab.recipe import OPTIMIZERS, Recipe
-from equipoise.lab.run import catalogue
-from equipoise.lab.run.choosing import choices_from
-from equipoise.lab.run.store import Store
-from equipoise.lab.tasks import TASKS, named
+from equipoise_lab.plan import finetuning, tables
+from equipoise_lab.recipe import OPTIMIZERS, Recipe
+from equipoise_lab.run import catalogue
+from equipoise_lab.run.choosing import choices_from
+from equipoise_lab.run.store import Store
+from equipoise_lab.tasks import TASKS, named
 
 TASK = "tagging-wnut17"
 TAGGING = ["tagging-conll2000", "tagging-wnut17"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from lab.judge.synthetic import record
 
-from equipoise.lab.plan import grids
-from equipoise.lab.plan.grids import Setting
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import catalogue
-from equipoise.lab.run.choosing import choices_from, final_runs, first_runs
-from equipoise.lab.run.store import Record, Store
+from equipoise_lab.plan import grids
+from equipoise_lab.plan.grids import Setting
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import catalogue
+from equipoise_lab.run.choosing import choices_from, final_runs, first_runs
+from equipoise_lab.run.store import Record, Store
 
 STAGE = Setting("horses", "default", "adam", "marginal", "stage")
 REG = Setting("horses", "default", "adam", "marginal", "offline_reg")

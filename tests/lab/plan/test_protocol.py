@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from equipoise.lab.plan import paper, protocol, tables
-from equipoise.lab.plan.protocol import COLUMNS, CONTROLS, ONE_WORD, PROTOCOLS, Protocol, recipe, row
-from equipoise.lab.run import catalogue
-from equipoise.lab.run.store import Store
+from equipoise_lab.plan import paper, protocol, tables
+from equipoise_lab.plan.protocol import COLUMNS, CONTROLS, ONE_WORD, PROTOCOLS, Protocol, recipe, row
+from equipoise_lab.run import catalogue
+from equipoise_lab.run.store import Store
 
 PORTIONS = protocol.portions()
 LARGE = protocol.protocols()

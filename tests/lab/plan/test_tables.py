@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from lab.judge.synthetic import record
 
-from equipoise.lab.plan import figures, grids, paper, tables
-from equipoise.lab.plan.grids import Setting
-from equipoise.lab.recipe import OPTIMIZERS, Recipe
-from equipoise.lab.run.choosing import choices_from, final_runs, first_runs, to_text
-from equipoise.lab.run.store import Record
-from equipoise.lab.schemes import SCHEMES
-from equipoise.lab.tasks import named
-from equipoise.lab.tasks.ocr import OCR
+from equipoise_lab.plan import figures, grids, paper, tables
+from equipoise_lab.plan.grids import Setting
+from equipoise_lab.recipe import OPTIMIZERS, Recipe
+from equipoise_lab.run.choosing import choices_from, final_runs, first_runs, to_text
+from equipoise_lab.run.store import Record
+from equipoise_lab.schemes import SCHEMES
+from equipoise_lab.tasks import named
+from equipoise_lab.tasks.ocr import OCR
 
 BASE = OCR.settings.base
 CHOSEN = {"alpha": 1.0, "weight": 0.1}

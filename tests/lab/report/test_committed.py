@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.statistics import Results
-from equipoise.lab.plan import development, grids
-from equipoise.lab.plan.tables import Table
-from equipoise.lab.report.blocks import to_markdown
-from equipoise.lab.report.pages import Options, documents, front_page, read_notes
-from equipoise.lab.run import catalogue
-from equipoise.lab.run.store import Store
-from equipoise.lab.tasks import TASKS
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.statistics import Results
+from equipoise_lab.plan import development, grids
+from equipoise_lab.plan.tables import Table
+from equipoise_lab.report.blocks import to_markdown
+from equipoise_lab.report.pages import Options, documents, front_page, read_notes
+from equipoise_lab.run import catalogue
+from equipoise_lab.run.store import Store
+from equipoise_lab.tasks import TASKS
 
 ROOT = Path(__file__).parents[3]
 WRITTEN = "protocols"

@@ -11,18 +11,18 @@ from types import ModuleType
 import pytest
 from lab.judge.synthetic import OnDemand, Rule, as_the_paper, noise, record, records
 
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.family import judge_page
-from equipoise.lab.judge.statistics import Results
-from equipoise.lab.plan import development, frozen, grids, leads, protocol, tables
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.report.blocks import Grid, Items, to_markdown
-from equipoise.lab.report.lead_section import lead_blocks, lead_grid, not_holding
-from equipoise.lab.report.method_tables import heads_grid
-from equipoise.lab.report.one_word_section import one_word_blocks
-from equipoise.lab.report.table_sections import settings_text, table_blocks
-from equipoise.lab.run.store import Record, Store
-from equipoise.lab.tasks import named
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.family import judge_page
+from equipoise_lab.judge.statistics import Results
+from equipoise_lab.plan import development, frozen, grids, leads, protocol, tables
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.report.blocks import Grid, Items, to_markdown
+from equipoise_lab.report.lead_section import lead_blocks, lead_grid, not_holding
+from equipoise_lab.report.method_tables import heads_grid
+from equipoise_lab.report.one_word_section import one_word_blocks
+from equipoise_lab.report.table_sections import settings_text, table_blocks
+from equipoise_lab.run.store import Record, Store
+from equipoise_lab.tasks import named
 
 ROOT = Path(__file__).parents[3]
 TASKS = ("ocr", "chunking", "horses")

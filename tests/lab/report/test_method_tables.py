@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from lab.judge.synthetic import record, records
 
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.family import judge_page
-from equipoise.lab.judge.statistics import Results, summarize
-from equipoise.lab.plan import development, frozen
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.report.blocks import to_markdown
-from equipoise.lab.report.method_tables import heads_grid, heads_short, method_label, rates_short, scale_share
-from equipoise.lab.report.pages import Options, documents, publish
-from equipoise.lab.report.readme import fill
-from equipoise.lab.report.tagging_page import behind
-from equipoise.lab.run.store import Record
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.family import judge_page
+from equipoise_lab.judge.statistics import Results, summarize
+from equipoise_lab.plan import development, frozen
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.report.blocks import to_markdown
+from equipoise_lab.report.method_tables import heads_grid, heads_short, method_label, rates_short, scale_share
+from equipoise_lab.report.pages import Options, documents, publish
+from equipoise_lab.report.readme import fill
+from equipoise_lab.report.tagging_page import behind
+from equipoise_lab.run.store import Record
 
 OPTIONS = Options(known={}, notes={}, draw=False)
 F1 = {"unary": 70.0, "unary_scaled": 75.0, "joint_x1000": 78.0, "learned": 80.0}

@@ -11,19 +11,19 @@ import pytest
 from lab.judge.synthetic import as_the_paper, everything, record, records
 from lab.report.checker import check
 
-from equipoise.lab.files import WritingError
-from equipoise.lab.judge.claims import CLAIMS
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.family import judge_page
-from equipoise.lab.judge.statistics import Results, signed, summarize
-from equipoise.lab.plan import figures, finetuning, grids, protocol, tables
-from equipoise.lab.report import figures as drawing
-from equipoise.lab.report.blocks import Command, Fold, Grid, Heading, Items, Picture, Text, to_markdown
-from equipoise.lab.report.html import to_html
-from equipoise.lab.report.pages import Options, documents, publish, read_notes
-from equipoise.lab.run import catalogue
-from equipoise.lab.run.store import Record
-from equipoise.lab.tasks import TASKS
+from equipoise.files.writing import WritingError
+from equipoise_lab.judge.claims import CLAIMS
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.family import judge_page
+from equipoise_lab.judge.statistics import Results, signed, summarize
+from equipoise_lab.plan import figures, finetuning, grids, protocol, tables
+from equipoise_lab.report import figures as drawing
+from equipoise_lab.report.blocks import Command, Fold, Grid, Heading, Items, Picture, Text, to_markdown
+from equipoise_lab.report.html import to_html
+from equipoise_lab.report.pages import Options, documents, publish, read_notes
+from equipoise_lab.run import catalogue
+from equipoise_lab.run.store import Record
+from equipoise_lab.tasks import TASKS
 
 FOLDS = (0, 1)
 OPTIONS = Options(known={}, folds=FOLDS, notes={})
@@ -146,7 +146,7 @@ def test_cells_far_from_the_papers_are_marked(text: str) -> None:
 def test_how_it_was_run_and_how_to_run_it_again(made: list[Record], summary: str, text: str) -> None:
     assert f"| Handwritten words | a device | float32 | 0.1.0 | {len(made):,} | 0 | " in summary
     for name in catalogue.names("ocr"):
-        assert f"```sh\nequipoise reproduce {name} --task ocr\n```" in text
+        assert f"```sh\nequipoise-lab reproduce {name} --task ocr\n```" in text
     assert text.endswith("## Missing runs\n\nNone.\n")
 
 
@@ -304,7 +304,7 @@ def test_tasks_with_records_have_a_page_each() -> None:
 def test_without_matplotlib_the_error_says_what_to_install(made: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     figure = figures.stage_ratios("ocr", {}, folds=FOLDS)
-    with pytest.raises(drawing.DrawingError, match=r"pip install 'equipoise\[lab\]'"):
+    with pytest.raises(drawing.DrawingError, match="pip install equipoise-lab"):
         drawing.draw(figure, "ocr-figure1c", Results(made))
     some = [kept for kept in made if kept.recipe.scheme == "stage" and kept.recipe.optimizer == "adam"]
     assert "figure1c" in page(some, OPTIONS)

@@ -9,16 +9,16 @@ import pytest
 from lab.judge.synthetic import as_the_paper, everything, records
 from lab.report.checker import check
 
-from equipoise.lab.judge.evidence import Evidence
-from equipoise.lab.judge.family import judge_page
-from equipoise.lab.judge.statistics import Results, summarize
-from equipoise.lab.plan import finetuning, tables
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.report.blocks import to_markdown
-from equipoise.lab.report.html import to_html
-from equipoise.lab.report.pages import Options, documents, publish
-from equipoise.lab.report.tagging_page import SUMMARY
-from equipoise.lab.run.store import Record
+from equipoise_lab.judge.evidence import Evidence
+from equipoise_lab.judge.family import judge_page
+from equipoise_lab.judge.statistics import Results, summarize
+from equipoise_lab.plan import finetuning, tables
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.report.blocks import to_markdown
+from equipoise_lab.report.html import to_html
+from equipoise_lab.report.pages import Options, documents, publish
+from equipoise_lab.report.tagging_page import SUMMARY
+from equipoise_lab.run.store import Record
 
 OPTIONS = Options(known={}, notes={})
 TASKS = ("tagging-conll2000", "tagging-wnut17")
@@ -93,7 +93,7 @@ def test_every_cell_is_shown_with_its_mean_and_deviation(name: str, made: list[R
             cells = [table.cells.get((row, scheme)) for scheme in table.columns]
             shown = [str(summarize(cell.recipes, Results(made))) if cell else "" for cell in cells]
             assert f"| {row[1]} | {' | '.join(shown)} |" in part
-        assert f"equipoise reproduce {name} --task {task}\n" in section
+        assert f"equipoise-lab reproduce {name} --task {task}\n" in section
 
 
 def test_every_comparison_is_on_the_page(made: list[Record], text: str) -> None:

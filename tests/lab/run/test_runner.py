@@ -2,9 +2,9 @@
 
 import pytest
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import portions
-from equipoise.lab.run.local import Local
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import portions
+from equipoise_lab.run.local import Local
 
 
 def test_portions_hold_every_recipe_once() -> None:

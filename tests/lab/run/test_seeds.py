@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from lab.training.tiny import Tiny
 
-from equipoise.lab import tasks
-from equipoise.lab.plan import finetuning
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import portions, runner
-from equipoise.lab.run.store import Store
-from equipoise.lab.training import train
-from equipoise.lab.training.phases import stack_groups
-from equipoise.lab.training.replica import Replica
+from equipoise_lab import tasks
+from equipoise_lab.plan import finetuning
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import portions, runner
+from equipoise_lab.run.store import Store
+from equipoise_lab.training import train
+from equipoise_lab.training.phases import stack_groups
+from equipoise_lab.training.replica import Replica
 
 
 class Varying(Tiny):

@@ -9,14 +9,14 @@ import pytest
 from lab.judge.synthetic import record
 from lab.training.tiny import Tiny, recipe
 
-from equipoise.lab import tasks
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
-from equipoise.lab.run.portions import portions, share
-from equipoise.lab.run.shares import Shares, checkpoint_path
-from equipoise.lab.run.store import Store
-from equipoise.lab.training import train
-from equipoise.lab.training.phases import shared_first_phase
+from equipoise_lab import tasks
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import runner
+from equipoise_lab.run.portions import portions, share
+from equipoise_lab.run.shares import Shares, checkpoint_path
+from equipoise_lab.run.store import Store
+from equipoise_lab.training import train
+from equipoise_lab.training.phases import shared_first_phase
 
 pytest.importorskip("fcntl", reason="claims need file locks")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from lab.judge.synthetic import epochs, record
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import store as store_module
-from equipoise.lab.run.store import Record, Store, StoreError
-from equipoise.lab.training import Run
-from equipoise.lab.training.replica import Epoch
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import store as store_module
+from equipoise_lab.run.store import Record, Store, StoreError
+from equipoise_lab.training import Run
+from equipoise_lab.training.replica import Epoch
 
 RECIPES = [Recipe("ocr", seed=seed) for seed in range(4)]
 

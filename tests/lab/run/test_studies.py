@@ -8,10 +8,10 @@ import pytest
 from lab.cli.few_words import use_few_words
 from lab.judge.synthetic import record
 
-from equipoise.lab.plan import protocol
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run import runner
-from equipoise.lab.run.store import Store
+from equipoise_lab.plan import protocol
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run import runner
+from equipoise_lab.run.store import Store
 
 STUDIES = Path(__file__).parents[3] / "studies"
 

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from equipoise.lab.recipe import OPTIMIZERS, Recipe
-from equipoise.lab.schemes import SCHEMES
-from equipoise.lab.tasks import TASKS, named
+from equipoise_lab.recipe import OPTIMIZERS, Recipe
+from equipoise_lab.schemes import SCHEMES
+from equipoise_lab.tasks import TASKS, named
 
 ALPHAS = {
     "ocr": {"offline": 1.0, "offline_reg": 2.0, "temperature": 4.0},

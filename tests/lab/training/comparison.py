@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import torch
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.task import Parameters
-from equipoise.lab.training import Run, train
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.task import Parameters
+from equipoise_lab.training import Run, train
 
 
 def results(recipes: Sequence[Recipe], **options) -> tuple[list[Run], list[Parameters]]:

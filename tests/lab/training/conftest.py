@@ -6,7 +6,7 @@ import pytest
 import torch
 from lab.training.tiny import Tiny
 
-from equipoise.lab import tasks
+from equipoise_lab import tasks
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from lab.training.tiny import FEATURES, HIDDEN, LABELS, LONGEST, Tiny
 from torch import Tensor, nn
 
 from equipoise import ChainCRF, scaling
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.scales import Scales, ScalesOnce
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.scales import Scales, ScalesOnce
+from equipoise_lab.training.replica import Replica
 
 CRF_FACTORS = {
     "joint_x10": 10.0,

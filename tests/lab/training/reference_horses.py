@@ -8,10 +8,10 @@ from lab.nets.plain_unet import PlainUNet
 from torch import Tensor, nn
 
 from equipoise import GaussianCRF, scaling
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.horses import Horses, iou
-from equipoise.lab.tasks.task import Parameters, Split
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.horses import Horses, iou
+from equipoise_lab.tasks.task import Parameters, Split
+from equipoise_lab.training.replica import Replica
 
 NET = "w2-16-d2"
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from lab.training.tiny import Tiny, recipe
 
-from equipoise.lab import tasks
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.training import Run, remove_checkpoint, tensors, train
+from equipoise_lab import tasks
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.training import Run, remove_checkpoint, tensors, train
 
 RECIPES = [
     replace(one, batch_size=50)

@@ -10,9 +10,9 @@ import pytest
 from lab.training.resumable import FINE_TUNED, RECIPES, files_in, train_in, without_times
 from lab.training.tiny import recipe
 
-from equipoise.lab.files import WritingError
-from equipoise.lab.training import BadFileError, Recipe, checkpoint, remove_checkpoint, tensors, train
-from equipoise.lab.training.replica import Replica
+from equipoise.files.writing import WritingError
+from equipoise_lab.training import BadFileError, Recipe, checkpoint, remove_checkpoint, tensors, train
+from equipoise_lab.training.replica import Replica
 
 
 class StopError(Exception):

@@ -8,11 +8,11 @@ from lab.training.comparison import assert_same, assert_same_tensors, lines, res
 from lab.training.reference import Reference
 from lab.training.tiny import recipe
 
-from equipoise.lab import tasks
-from equipoise.lab.recipe import OBJECTIVES, SCHEMES, Recipe
-from equipoise.lab.tasks.ocr import OCR
-from equipoise.lab.tasks.task import Split
-from equipoise.lab.training import engine, train
+from equipoise_lab import tasks
+from equipoise_lab.recipe import OBJECTIVES, SCHEMES, Recipe
+from equipoise_lab.tasks.ocr import OCR
+from equipoise_lab.tasks.task import Split
+from equipoise_lab.training import engine, train
 
 LONG = [
     recipe(max_epochs=25, plateau=2, stop=3, threshold=0.01, learning_rates=(0.1,)),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from lab.training.tiny import Tiny, recipe
 
-from equipoise.lab.training.examples import examples, halves
+from equipoise_lab.training.examples import examples, halves
 
 WHOLE = Tiny().split(0, 0)
 PARTS = [{"scheme": "online", "search": "valid"}, {"scheme": "joint", "add_searched": True}]

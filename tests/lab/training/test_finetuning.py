@@ -10,11 +10,11 @@ from lab.training.reference_finetuning import FineTuning
 from lab.training.tiny import Tiny, recipe
 from torch import Tensor
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.training import clipping
-from equipoise.lab.training.replica import Replica
-from equipoise.lab.training.stack import Stack
-from equipoise.lab.training.steps import Stepper
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.training import clipping
+from equipoise_lab.training.replica import Replica
+from equipoise_lab.training.stack import Stack
+from equipoise_lab.training.steps import Stepper
 
 USUAL = {"schedule": "linear", "clip": 1.0, "weight_decay": 0.01, "max_epochs": 4}
 FINE_TUNED = [

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from equipoise.lab.training import fused_adam, optimizers
+from equipoise_lab.training import fused_adam, optimizers
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 E = 3
@@ -19,7 +19,7 @@ E = 3
 def _kernel() -> Iterator[None]:
     with patch.dict(os.environ, {"TRITON_INTERPRET": "1" if DEVICE == "cpu" else "0"}):
         pytest.importorskip("triton", reason="the kernel is written in Triton, which is not installed")
-        importlib.import_module("equipoise.lab.training.triton_adam")
+        importlib.import_module("equipoise_lab.training.triton_adam")
         yield
 
 

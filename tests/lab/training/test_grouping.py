@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from lab.training.tiny import recipe
 
-from equipoise.lab.recipe import OBJECTIVES, SCHEMES
-from equipoise.lab.training.phases import groups_for_testing, kind, phases, shared_first_phase, stack_groups
+from equipoise_lab.recipe import OBJECTIVES, SCHEMES
+from equipoise_lab.training.phases import groups_for_testing, kind, phases, shared_first_phase, stack_groups
 
 MIXED = [
     recipe(scheme=scheme, objective=objective, optimizer=optimizer, seed=seed)

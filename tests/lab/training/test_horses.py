@@ -12,12 +12,12 @@ from lab.training.comparison import lines, results
 from lab.training.reference_horses import NET, FewHorses, Reference, recipe
 from torch import Tensor
 
-from equipoise.lab import tasks
-from equipoise.lab.recipe import SCHEMES, Recipe
-from equipoise.lab.tasks.horses import Horses
-from equipoise.lab.tasks.task import Batch
-from equipoise.lab.training import Model, train
-from equipoise.lab.training.replica import Replica
+from equipoise_lab import tasks
+from equipoise_lab.recipe import SCHEMES, Recipe
+from equipoise_lab.tasks.horses import Horses
+from equipoise_lab.tasks.task import Batch
+from equipoise_lab.training import Model, train
+from equipoise_lab.training.replica import Replica
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from lab.training.reference import Reference
 from lab.training.tiny import Tiny, recipe
 
 from equipoise import chain
-from equipoise.lab import tasks
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.training import BadFileError, Model, Run, tensors, train
 from equipoise.objectives import MEAN_FIELD_ITERATIONS
+from equipoise_lab import tasks
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.training import BadFileError, Model, Run, tensors, train
 
 SOME = [
     recipe(max_epochs=2),

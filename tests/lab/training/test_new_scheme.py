@@ -11,12 +11,12 @@ import torch
 from lab.training.tiny import recipe
 from torch import Tensor, nn
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.schemes import SCHEMES, Scheme
-from equipoise.lab.training import Model, Run, tensors, train
-from equipoise.lab.training.groups import paced, with_gradient
-from equipoise.lab.training.replica import Replica
 from equipoise.scaling import Scaling
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.schemes import SCHEMES, Scheme
+from equipoise_lab.training import Model, Run, tensors, train
+from equipoise_lab.training.groups import paced, with_gradient
+from equipoise_lab.training.replica import Replica
 
 
 class State(NamedTuple):
@@ -159,10 +159,10 @@ def test_models_saved_before_it_was_registered_still_load(tmp_path: Path, monkey
 def test_help_lists_a_scheme_that_was_registered_before_the_command_is_imported() -> None:
     code = """
 import sys
-from equipoise.lab.schemes import SCHEMES, Scheme
+from equipoise_lab.schemes import SCHEMES, Scheme
 SCHEMES["gain"] = Scheme("joint, with a learned gain")
-from equipoise.lab import cli
-sys.argv = ["equipoise", "train", "--help"]
+from equipoise_lab import cli
+sys.argv = ["equipoise-lab", "train", "--help"]
 cli.main()
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout

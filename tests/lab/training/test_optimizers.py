@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from equipoise.lab.training import optimizers
+from equipoise_lab.training import optimizers
 
 E, STEPS = 4, 20
 NONE = torch.zeros(E)  # no decay

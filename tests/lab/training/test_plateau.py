@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.training.replica import Epoch, Plateau, Replica
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.training.replica import Epoch, Plateau, Replica
 
 METRICS = st.lists(
     st.one_of(st.floats(0, 1), st.sampled_from([0.5, 0.5 + 1e-3, 0.5009, 0.502, math.nan])), min_size=1, max_size=40

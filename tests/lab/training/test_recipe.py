@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.lab.recipe import OBJECTIVES, OPTIMIZERS, SCHEMES, Recipe
+from equipoise_lab.recipe import OBJECTIVES, OPTIMIZERS, SCHEMES, Recipe
 
 
 def test_names_of_schemes_objectives_and_optimizers() -> None:

@@ -9,10 +9,10 @@ from lab.training.reference import Reference
 from lab.training.tiny import Tiny, recipe
 from torch import Tensor
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.task import Batch, Parameters
-from equipoise.lab.training import train
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.task import Batch, Parameters
+from equipoise_lab.training import train
+from equipoise_lab.training.replica import Replica
 
 
 def test_random_numbers_depend_on_seed_and_fold_but_not_on_the_scheme() -> None:

@@ -9,9 +9,9 @@ import torch
 from lab.training.comparison import assert_same, assert_same_tensors, results
 from lab.training.tiny import recipe
 
-from equipoise.lab.run.store import Record, record
-from equipoise.lab.training import BalanceMonitor, engine, schedules, train
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.run.store import Record, record
+from equipoise_lab.training import BalanceMonitor, engine, schedules, train
+from equipoise_lab.training.replica import Replica
 
 SHARES = [0.0, 0.1, 0.25, 1 / 3, 1.0]
 TOTALS = [1, 2, 7, 30, 70, 1000]

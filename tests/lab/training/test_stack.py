@@ -6,14 +6,14 @@ from lab.training.tiny import Tiny, recipe
 from torch import Tensor
 
 from equipoise import scaling
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks import Parameters
-from equipoise.lab.training import optimizers
-from equipoise.lab.training.groups import scaling_state
-from equipoise.lab.training.replica import Replica
-from equipoise.lab.training.stack import Stack
-from equipoise.lab.training.steps import Stepper
 from equipoise.scaling.online import GRID
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks import Parameters
+from equipoise_lab.training import optimizers
+from equipoise_lab.training.groups import scaling_state
+from equipoise_lab.training.replica import Replica
+from equipoise_lab.training.stack import Stack
+from equipoise_lab.training.steps import Stepper
 
 CPU = torch.device("cpu")
 
@@ -114,7 +114,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(monkeypatch: pytest.Monkey
     both = stack(recipe(), recipe(scheme="online", seed=1, objective="likelihood"))
     numbers = [torch.arange(100), torch.arange(50, 83)]
     whole = both.evaluate(both.parameters, numbers)
-    monkeypatch.setattr("equipoise.lab.training.stack.EXAMPLES_AT_ONCE", 1)  # 32 at a time
+    monkeypatch.setattr("equipoise_lab.training.stack.EXAMPLES_AT_ONCE", 1)  # 32 at a time
     assert len(list(both.batches(numbers))) == 4
     torch.testing.assert_close(both.evaluate(both.parameters, numbers), whole)
 

@@ -10,15 +10,15 @@ from lab.training.tiny import Tiny, recipe
 
 from equipoise.crf.counts import association, count
 from equipoise.energies import ChainEnergy, GaussianEnergy, balance
-from equipoise.lab import tasks
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.run.record import Record, record
-from equipoise.lab.schemes import SCHEMES
-from equipoise.lab.training.engine import train
-from equipoise.lab.training.phases import method
-from equipoise.lab.training.replica import Replica
-from equipoise.lab.training.start import check, start
 from equipoise.scaling import Learned, mean_abs
+from equipoise_lab import tasks
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.run.record import Record, record
+from equipoise_lab.schemes import SCHEMES
+from equipoise_lab.training.engine import train
+from equipoise_lab.training.phases import method
+from equipoise_lab.training.replica import Replica
+from equipoise_lab.training.start import check, start
 
 FRESH = [name for name, scheme in SCHEMES.items() if scheme.pairwise and scheme.phases == ("both",)]
 

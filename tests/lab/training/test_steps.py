@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks import Parameters
-from equipoise.lab.tasks.ocr import OCR
-from equipoise.lab.training import optimizers
-from equipoise.lab.training.groups import scaling_state
-from equipoise.lab.training.replica import Replica
-from equipoise.lab.training.stack import Stack
-from equipoise.lab.training.steps import Stepper
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks import Parameters
+from equipoise_lab.tasks.ocr import OCR
+from equipoise_lab.training import optimizers
+from equipoise_lab.training.groups import scaling_state
+from equipoise_lab.training.replica import Replica
+from equipoise_lab.training.stack import Stack
+from equipoise_lab.training.steps import Stepper
 
 FINE_TUNING = {"schedule": "linear", "clip": 0.1, "max_epochs": 3, "scheme": "joint_x10", "weight_decay": 0.1}
 

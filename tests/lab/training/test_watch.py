@@ -7,8 +7,8 @@ import pytest
 from lab.training.tiny import recipe
 
 from equipoise import scaling
-from equipoise.lab.training import BalanceMonitor, train
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.training import BalanceMonitor, train
+from equipoise_lab.training.replica import Replica
 
 
 def test_watch_is_called_every_epoch_and_the_engine_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:

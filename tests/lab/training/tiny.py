@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from equipoise.energies import ChainEnergy
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.task import Batch, Parameters, Split, mean, share_right, with_count
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.task import Batch, Parameters, Split, mean, share_right, with_count
 
 LABELS, FEATURES, HIDDEN, LONGEST = 5, 6, 8, 8
 FOLD_SIZES = (30, 60, 90, 60)

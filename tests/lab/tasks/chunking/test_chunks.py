@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
-from equipoise.lab.data import conll
-from equipoise.lab.tasks.chunking.chunks import Chunk, Counter, chunks, evaluate, score
+from equipoise.tagger.evaluation import score
+from equipoise_lab.data import conll
+from equipoise_lab.tasks.chunking.chunks import Chunk, Counter, chunks, evaluate
 
 TAGS = ["O", "B-NP", "I-NP", "B-VP", "I-VP", "B-A-B", "I-A-B"]
 

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from equipoise.lab.data import conll
-from equipoise.lab.data.conll import Sentence
-from equipoise.lab.data.folder import require
+from equipoise_lab.data import conll
+from equipoise_lab.data.conll import Sentence
+from equipoise_lab.data.folder import require
 
 ROOT = Path(__file__).parents[4]
 GUIDE = ROOT / "docs" / "guides" / "chunking.md"

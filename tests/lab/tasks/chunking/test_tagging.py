@@ -10,11 +10,11 @@ from seqeval.metrics import f1_score
 from torch import Tensor
 
 from equipoise import chain
-from equipoise.lab.data import MalformedLineError, conll
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.chunking import Chunking, chunks
-from equipoise.lab.tasks.chunking.tagging import read_and_tag, report
-from equipoise.lab.training import Model, train
+from equipoise_lab.data import MalformedLineError, conll
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.chunking import Chunking, chunks
+from equipoise_lab.tasks.chunking.tagging import read_and_tag, report
+from equipoise_lab.training import Model, train
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ import torch
 from lab.tasks.chunking.synthetic import TEST, TRAIN, write
 from torch import Tensor
 
-from equipoise.lab import tasks
-from equipoise.lab.data import MissingFileError, conll
-from equipoise.lab.nets import bilstm, tagger
-from equipoise.lab.recipe import OBJECTIVES, Recipe
-from equipoise.lab.tasks.chunking.task import Chunking, parse
-from equipoise.lab.training import train
+from equipoise_lab import tasks
+from equipoise_lab.data import MissingFileError, conll
+from equipoise_lab.nets import bilstm, tagger
+from equipoise_lab.recipe import OBJECTIVES, Recipe
+from equipoise_lab.tasks.chunking.task import Chunking, parse
+from equipoise_lab.training import train
 
 REAL = os.environ.get("EQUIPOISE_DATA")
 real = pytest.mark.skipif(not REAL, reason="EQUIPOISE_DATA is not set")

@@ -6,9 +6,9 @@ import pytest
 import torch
 from lab.tasks.chunking.synthetic import KNOWN, write
 
-from equipoise.lab.data import MissingFileError
-from equipoise.lab.tasks.chunking import Chunking
-from equipoise.lab.tasks.chunking.vocabulary import Vocabulary
+from equipoise_lab.data import MissingFileError
+from equipoise_lab.tasks.chunking import Chunking
+from equipoise_lab.tasks.chunking.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")

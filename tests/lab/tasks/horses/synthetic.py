@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from equipoise.lab.data import horses
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.tasks.horses import Horses
-from equipoise.lab.training import Model
-from equipoise.lab.training.groups import scaling_state
+from equipoise_lab.data import horses
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.tasks.horses import Horses
+from equipoise_lab.training import Model
+from equipoise_lab.training.groups import scaling_state
 
 COUNT, SIZE = 328, 16
 NET = "w2-16-d2"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from lab.tasks.horses.synthetic import NET, model, write
 
-from equipoise.lab.data.pictures import decode
-from equipoise.lab.report import gallery
-from equipoise.lab.tasks.horses import Horses
-from equipoise.lab.tasks.horses.predict import predict
-from equipoise.lab.tasks.horses.segmenting import truth_iou
-from equipoise.lab.tasks.predicting import Request
-from equipoise.lab.training import Model
+from equipoise_lab.data.pictures import decode
+from equipoise_lab.report import gallery
+from equipoise_lab.tasks.horses import Horses
+from equipoise_lab.tasks.horses.predict import predict
+from equipoise_lab.tasks.horses.segmenting import truth_iou
+from equipoise_lab.tasks.predicting import Request
+from equipoise_lab.training import Model
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 

@@ -8,10 +8,10 @@ import torch
 from lab.tasks.horses import synthetic
 from lab.tasks.horses.synthetic import SIZE
 
-from equipoise.lab.data.pictures import BadPictureError
-from equipoise.lab.tasks.horses import iou
-from equipoise.lab.tasks.horses.segmenting import AT_ONCE, Segmented, at_size, margins, segment, truth_iou
-from equipoise.lab.training import Model
+from equipoise_lab.data.pictures import BadPictureError
+from equipoise_lab.tasks.horses import iou
+from equipoise_lab.tasks.horses.segmenting import AT_ONCE, Segmented, at_size, margins, segment, truth_iou
+from equipoise_lab.training import Model
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 

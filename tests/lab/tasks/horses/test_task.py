@@ -6,10 +6,10 @@ import pytest
 import torch
 from lab.tasks.horses.synthetic import COUNT, SIZE, write
 
-from equipoise.lab import tasks
-from equipoise.lab.data import MissingFileError
-from equipoise.lab.tasks import Parameters
-from equipoise.lab.tasks.horses.task import Horses, Net, iou, parse
+from equipoise_lab import tasks
+from equipoise_lab.data import MissingFileError
+from equipoise_lab.tasks import Parameters
+from equipoise_lab.tasks.horses.task import Horses, Net, iou, parse
 
 SMALL = "w2-16-d2"
 

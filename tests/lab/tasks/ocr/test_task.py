@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from equipoise.lab import tasks
-from equipoise.lab.data import ocr
-from equipoise.lab.nets.lenet import LeNet, windows
-from equipoise.lab.tasks.ocr import OCR
+from equipoise_lab import tasks
+from equipoise_lab.data import ocr
+from equipoise_lab.nets.lenet import LeNet, windows
+from equipoise_lab.tasks.ocr import OCR
 
 FOLD_SIZES = [626, 704, 684, 698, 693, 651, 739, 717, 690, 675]
 

@@ -9,14 +9,14 @@ import torch
 from lab.tasks.tagging import tiny
 from seqeval.metrics import f1_score
 
-from equipoise.lab.data import encoders
-from equipoise.lab.data.errors import DataError, MissingFileError
-from equipoise.lab.nets.dropout import SPAN, Dropout
-from equipoise.lab.tasks import load, named
-from equipoise.lab.tasks.tagging import pack
-from equipoise.lab.tasks.tagging.sentences import Encoded, Sentences
-from equipoise.lab.tasks.tagging.task import DROPOUT, Tagging, TaggingWNUT17
-from equipoise.lab.training import Model
+from equipoise_lab.data import encoders
+from equipoise_lab.data.errors import DataError, MissingFileError
+from equipoise_lab.nets.dropout import SPAN, Dropout
+from equipoise_lab.tasks import load, named
+from equipoise_lab.tasks.tagging import pack
+from equipoise_lab.tasks.tagging.sentences import Encoded, Sentences
+from equipoise_lab.tasks.tagging.task import DROPOUT, Tagging, TaggingWNUT17
+from equipoise_lab.training import Model
 
 NAMES = ("tagging-conll2000", "tagging-wnut17", "tagging-bc5cdr")
 
@@ -33,7 +33,7 @@ def real() -> dict[str, Tagging]:
     try:
         return {name: named(name)() for name in NAMES}
     except MissingFileError:
-        pytest.skip("needs the packed encoder minilm (`equipoise data encoder`)")
+        pytest.skip("needs the packed encoder minilm (`equipoise-lab data encoder`)")
 
 
 @pytest.mark.usefixtures("_tiny")
@@ -167,7 +167,7 @@ def test_long_sentences_are_evaluated_in_smaller_batches(monkeypatch: pytest.Mon
     train = task.split(0, 0).train
     assert [part.shape for part in task.fitting(train[None])] == [(1, len(train))]  # type: ignore[attr-defined]
     whole = model.evaluate(train)
-    monkeypatch.setattr("equipoise.lab.tasks.tagging.task.TABLE", 2 * 64**2)
+    monkeypatch.setattr("equipoise_lab.tasks.tagging.task.TABLE", 2 * 64**2)
     assert max(part.shape[1] for part in task.fitting(train[None])) == 2  # type: ignore[attr-defined]
     assert model.evaluate(train) == whole
 

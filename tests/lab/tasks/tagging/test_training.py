@@ -11,13 +11,13 @@ from lab.tasks.tagging import tiny
 from torch import Tensor, nn
 
 from equipoise import ChainCRF
-from equipoise.lab.nets.encoder import from_checkpoint
-from equipoise.lab.recipe import Recipe
-from equipoise.lab.schemes import SCHEMES
-from equipoise.lab.tasks import Parameters, load, named
-from equipoise.lab.tasks.tagging.task import DROPOUT
-from equipoise.lab.training import Run, train
-from equipoise.lab.training.replica import Replica
+from equipoise_lab.nets.encoder import from_checkpoint
+from equipoise_lab.recipe import Recipe
+from equipoise_lab.schemes import SCHEMES
+from equipoise_lab.tasks import Parameters, load, named
+from equipoise_lab.tasks.tagging.task import DROPOUT
+from equipoise_lab.training import Run, train
+from equipoise_lab.training.replica import Replica
 
 TASK = "tagging-wnut17"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from equipoise.lab.data.tagged import PARTS
-from equipoise.lab.data.wnut17 import Sentence
-from equipoise.lab.nets.encoder import Config, Encoder
-from equipoise.lab.tasks.tagging import pack
-from equipoise.lab.tasks.tagging.pack import Pack
+from equipoise_lab.data.tagged import PARTS
+from equipoise_lab.data.wnut17 import Sentence
+from equipoise_lab.nets.encoder import Config, Encoder
+from equipoise_lab.tasks.tagging import pack
+from equipoise_lab.tasks.tagging.pack import Pack
 
 NAMES = [f"Name{i}" for i in range(6)]
 OTHERS = [f"word{i}" for i in range(10)]

@@ -1,1 +1,0 @@
-"""The laboratory: everything for the paper and for experiments. The core never imports it."""

@@ -1,5 +1,0 @@
-"""`python -m equipoise.lab.cli`, where the command is not on the path."""
-
-from . import main
-
-main()

@@ -1,0 +1,161 @@
+"""A tagger: a net that scores tags, a CRF on its scores, and the folder that holds both.
+
+model.safetensors   the parameters
+tagger.json         tags, scheme, vocabulary, how it was trained, and the digests of all files, see `folder`
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .. import scaling
+from ..chain.problem import IGNORE
+from ..crf import ChainCRF
+from ..files import tensors
+from ..files.errors import DataError
+from ..labels import Span
+from ..spans.probability import span_probabilities
+from .batches import cut
+from .features import Vocabulary
+from .folder import DESCRIPTION, WEIGHTS, Content, read, write
+from .net import BiLSTM, Sizes
+from .tagset import TagSet
+
+CHUNK, CHUNK_WORDS = 64, 64 * 256
+"""Sentences per call of the net in prediction, and their words with padding."""
+RATIO, RATIO_WORDS = 256, 256 * 256
+"""The same where the balance is measured, in one call."""
+
+
+class Tagged(NamedTuple):
+    """A sentence with its most probable tags, and the spans of these tags with their probabilities."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    spans: list[Span]
+    probabilities: list[float]
+
+
+class NoScoresError(ValueError):
+    """Scores are NaN or infinite, so a sentence has no loss and no tags."""
+
+
+class Tagger(nn.Module):
+    """A net and a CRF. The net maps sentences to unary scores (B, L, M) and the mask (B, L) of their words.
+
+    >>> tags, known = TagSet(("O", "B-LOC", "I-LOC"), "IOB2"), Vocabulary.of([("Rome", "fell")])
+    >>> tagger = Tagger(tags, BiLSTM(known, 3))
+    >>> [len(one.tags) for one in tagger.tag([("Rome", "fell"), (), ("so",)])]
+    [2, 0, 1]
+    """
+
+    def __init__(self, tags: TagSet, net: nn.Module, crf: ChainCRF | None = None) -> None:
+        super().__init__()
+        self.tags, self.net = tags, net
+        if crf is None:
+            rules = tags.constraints()
+            crf = ChainCRF(len(tags.labels), scaling.Learned(), rules, on_invalid="repair" if rules else "raise")
+        self.crf = crf
+        self.number = {label: i for i, label in enumerate(tags.labels)}
+
+    def loss(self, sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> Tensor:
+        """The mean negative log-likelihood of the tags."""
+        unary, mask = self.net(sentences)
+        if not unary.isfinite().all():
+            raise NoScoresError("scores of the net are not finite")
+        labels = torch.full(mask.shape, IGNORE)
+        for row, each in zip(labels, tags, strict=True):
+            row[: len(each)] = torch.tensor([self.number[tag] for tag in each])
+        loss: Tensor = self.crf.loss(unary, labels.to(mask.device), mask)
+        return loss
+
+    def start_from_labels(self, tags: Iterable[Sequence[str]]) -> None:
+        """Set the transitions of a new tagger by the tags of its training sentences."""
+        self.crf.start_from_labels(torch.tensor([self.number[tag] for tag in x], dtype=torch.long) for x in tags)
+
+    @torch.no_grad()
+    def tag(self, sentences: Iterable[Sequence[str]], *, probabilities: bool = True) -> Iterator[Tagged]:
+        """Tag sentences in order. Without `probabilities` this is faster, and each is 1."""
+        self.eval()
+        for chunk in cut(((x, x) for x in sentences), CHUNK, CHUNK_WORDS):
+            if not any(chunk):
+                yield from (Tagged((), (), [], []) for _ in chunk)
+                continue
+            unary, mask = self.net(chunk)
+            decoded = self.crf.decode(unary, mask).tolist()
+            tagged = [self._labels(row[: len(x)]) for row, x in zip(decoded, chunk, strict=True)]
+            spans = [self.tags.spans(tags) for tags in tagged]
+            if probabilities:
+                each = span_probabilities(self.crf.potentials(unary, mask), spans, self.tags.tables)
+            else:
+                each = [[1.0] * len(found) for found in spans]
+            yield from map(Tagged, map(tuple, chunk), map(tuple, tagged), spans, each)
+
+    def _labels(self, numbers: Sequence[int]) -> list[str]:
+        """The tags of one sentence. The CRF gives -100, which is no label, for scores that are NaN or infinite."""
+        if IGNORE in numbers:
+            raise NoScoresError("the scores of a sentence are not finite: the model is damaged")
+        return [self.tags.labels[i] for i in numbers]
+
+    @torch.no_grad()
+    def balance(self, sentences: Sequence[Sequence[str]]) -> float:
+        """The ratio ||U|| / ||W|| on the first of these sentences, see `ChainCRF.balance`."""
+        self.eval()
+        return float(self.crf.balance(*self.net(next(cut(((x, x) for x in sentences), RATIO, RATIO_WORDS)))))
+
+
+def save(tagger: Tagger, folder: Path, about: dict[str, Any]) -> None:
+    """Write a tagger to a folder, in place of the one that is there. `about` says how it was trained."""
+    net = tagger.net
+    fields = {"labels": tagger.tags.labels, "scheme": tagger.tags.scheme, "training": about}
+    if isinstance(net, BiLSTM):
+        fields |= {"sizes": asdict(net.sizes), "vocabulary": asdict(net.known)}
+        write(folder, fields, lambda path: tensors.save(path / WEIGHTS, tagger.state_dict(), "tagger"))
+    else:
+        from .encoder import save as save_encoder
+
+        write(folder, fields, lambda path: save_encoder(net, path))
+
+
+def load(folder: Path | str, device: str = "cpu") -> Tagger:
+    """The tagger in a folder that `equipoise tag train` wrote. Raises DataError if anything in it does not fit."""
+    content = read(Path(folder))
+    tags = TagSet(tuple(content.fields["labels"]), content.fields["scheme"])
+    if "vocabulary" in content.fields:
+        tagger = _bilstm(tags, content)
+    else:
+        from .encoder import load as load_encoder
+
+        tagger = load_encoder(tags, content)
+    broken = [name for name, x in tagger.named_parameters() if not bool(x.isfinite().all())]
+    if broken:
+        raise DataError(f"{content.path / WEIGHTS}: the weights {broken[0]} are not finite")
+    return tagger.to(device).eval()
+
+
+def _bilstm(tags: TagSet, content: Content) -> Tagger:
+    """The tagger with a BiLSTM. Shapes are compared before memory for them is taken."""
+    path, size = content.path / WEIGHTS, len(tags.labels)
+    weights, text = tensors.parse(content.files[WEIGHTS], path)
+    if text != "tagger":
+        raise DataError(f"{path} does not hold the weights of a tagger")
+    known = Vocabulary(**{name: tuple(part) for name, part in content.fields["vocabulary"].items()})
+    sizes = Sizes(**content.fields["sizes"])
+    with torch.device("meta"):
+        shapes = {f"net.{name}": x.shape for name, x in BiLSTM(known, size, sizes).state_dict().items()}
+    for name, shape in {**shapes, "crf.pairwise": torch.Size((size, size))}.items():
+        got = weights[name].shape if name in weights else None
+        if got != shape:
+            what = f"{name} has the shape {got and list(got)}, and {DESCRIPTION} wants {list(shape)}"
+            raise DataError(f"{path} does not belong to {DESCRIPTION}: {what}")
+    tagger = Tagger(tags, BiLSTM(known, size, sizes))
+    try:
+        tagger.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} does not belong to {DESCRIPTION}: {reason}") from None
+    return tagger

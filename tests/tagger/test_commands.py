@@ -1,0 +1,265 @@
+"""`equipoise tag train | run | score`: what they print, and one line for each wrong input."""
+
+import io
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tagger.small import sentences, write
+
+from equipoise.tagger import training
+
+Call = Callable[..., int]
+FAST = ("--epochs", 8, "--batch", 8, "--learning-rate", 0.01)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.conll, valid.conll and a model."""
+    from equipoise import cli
+
+    folder = tmp_path_factory.mktemp("tagger")
+    train, valid = write(folder / "train.conll", 60), write(folder / "valid.conll", 30, seed=1)
+    argv = ["tag", "train", "--train", train, "--valid", valid, "--out", folder / "model", *FAST]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["equipoise", *map(str, argv)])
+        cli.main()
+    return folder
+
+
+def failure(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    return lines[0].removeprefix("equipoise: ")
+
+
+def test_training_prints_plain_lines_and_a_report(
+    command: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = write(tmp_path / "test.conll", 20, seed=2)
+    files = ("--train", trained / "train.conll", "--valid", trained / "valid.conll", "--test", test)
+    assert command("tag", "train", *files, "--out", tmp_path / "model", *FAST) == 0
+    output = capsys.readouterr()
+    assert "60 sentences to learn from, 30 for validation, 5 tags, scheme IOB2" in output.err
+    assert output.err.count("\nepoch ") == 8
+    lines = output.out.splitlines()
+    assert lines[0] == "test sentences:"
+    assert [line.split()[0] for line in lines[2:5]] == ["all", "LOC", "PER"]
+    assert "balance of net and CRF: " in output.out
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.safetensors", "tagger.json"]
+    first, second = (path / "model" / "model.safetensors" for path in (trained, tmp_path))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_score_counts_the_spans_of_the_file(command: Call, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("tag", "score", trained / "model", trained / "valid.conll", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    gold = sentences(30, seed=1)
+    assert found["true"] == sum(tag.startswith("B") for x in gold for tag in x.tags)
+    assert found["f1"] > 0.9
+    assert set(found["types"]) == {"LOC", "PER"}
+
+
+def test_run_reads_every_form_and_writes_every_form(
+    command: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = trained / "model"
+    text = tmp_path / "text.txt"
+    text.write_text("we met  Grace  Hopper in Oslo again.\n\nin Rome\n")
+    assert command("tag", "run", model, text, "--json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(row["words"]) for row in rows] == [8, 0, 2]
+    assert [span["text"] for span in rows[0]["spans"]] == ["Grace  Hopper", "Oslo"]
+    spans = [span for row in rows for span in row["spans"]]
+    assert [text.read_text()[x["start_char"] : x["end_char"]] for x in spans] == ["Grace  Hopper", "Oslo", "Rome"]
+    assert command("tag", "run", model, text) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"we met \[Grace Hopper\]\(PER \d\.\d\d\) in \[Oslo\]\(LOC \d\.\d\d\) again\.", shown[0])
+    assert shown[1] == ""
+    assert all(0.5 < span["probability"] <= 1 for row in rows for span in row["spans"])
+    assert command("tag", "run", model, text, "--conll") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("we\tO\nmet\tO\nGrace\tB-PER\nHopper\tI-PER\n")
+    again = tmp_path / "again.conll"
+    again.write_text(printed)
+    assert command("tag", "run", model, again, "--conll") == 0
+    assert capsys.readouterr().out.split() == printed.split()
+    assert command("tag", "run", model, again, "--json") == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])["spans"][0]
+    assert first["text"] == "Grace Hopper"
+    assert "start_char" not in first  # columns have words, and no text around them
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"We met Ada. In Rome\nwe met Ada.")))
+    assert command("tag", "run", model, "-", "--input", "text") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("We met [Ada](PER 0.")
+
+
+def test_the_page_escapes_text_and_needs_no_other_file(command: Call, trained: Path, tmp_path: Path) -> None:
+    text, page = tmp_path / "<i>.txt", tmp_path / "page.html"
+    text.write_text("in <script>alert('1')</script> & \"Rome\"\n")
+    assert command("tag", "run", trained / "model", text, "--input", "words", "--html", page) == 0
+    html = page.read_text()
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(&#x27;1&#x27;)&lt;/script&gt;" in html
+    assert "<i>" not in html
+    assert "&amp;" in html
+    assert "http" not in html
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "options", "message"),
+    [
+        ("a DT\nb NN\n", "a DT\n", (), "label 'DT' does not fit IOB2"),
+        ("a DT\nb NN\n", "a DT\n", (), "for plain labels use --scheme none"),
+        ("a B-X\nb\nc O\n", "a O\n", (), "line 2: expected 2 columns as in other lines, got 1: 'b'"),
+        ("", "a O\n", (), "has no sentences"),
+        ("a B-X\n", "a B-Y\n", (), "have no tags in common but O"),
+        ("a B-X\n", "a E-X\n", (), "label 'E-X' does not fit IOB2"),
+        (
+            "a B-X\n",
+            "a B-X\n",
+            ("--encoder", "/no/such/folder"),
+            "cannot be loaded: it must be a folder with config.json",
+        ),
+        ("a B-X\n", "a B-X\n", ("--encoder", "./no"), "(there is no such folder)"),
+        ("a B-X\n", "a B-X\n", ("--encoder", "a/b/c"), "(there is no such folder, and no such name on the hub)"),
+        ("a B-X\n", "a B-X\n", ("--tag-column", 3), "column 3 (--tag-column) is missing"),
+        ("a B-X\n", "a B-X\n", ("--resume", "--overwrite"), "exclude each other"),
+        ("a B-X\n", "a B-X\n", ("--epochs", 0), "--epochs must be positive, got 0"),
+        ("a B-X\n", "a B-X\n", ("--batch", 0), "--batch must be positive, got 0"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    command: Call,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    train: str,
+    valid: str,
+    options: tuple[object, ...],
+    message: str,
+) -> None:
+    if "--encoder" in options:
+        pytest.importorskip("transformers")
+    paths = tmp_path / "train.conll", tmp_path / "valid.conll"
+    for path, text in zip(paths, (train, valid), strict=True):
+        path.write_text(text)
+    assert command("tag", "train", "--train", paths[0], "--valid", paths[1], "--out", tmp_path / "m", *options) == 1
+    assert message in failure(capsys)
+    assert not (tmp_path / "m").exists()
+
+
+def test_without_a_network_an_encoder_by_name_fails_at_once(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers itself tries again for a minute."""
+    pytest.importorskip("transformers")
+    import huggingface_hub
+
+    with socket.socket() as free:  # no server listens there when it is closed
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    api = huggingface_hub.HfApi
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api(endpoint=address))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    train = write(tmp_path / "train.conll", 4)
+    started = time.monotonic()
+    assert command("tag", "train", "--train", train, "--out", tmp_path / "m", "--encoder", "some/name") == 1
+    assert "(the hub cannot be reached, and its cache on this machine does not have it)" in failure(capsys)
+    assert time.monotonic() - started < 10
+
+
+def test_a_reader_that_ends_early_is_no_error(trained: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("in Rome\n" * 6000)  # more than a pipe holds
+    call = [sys.executable, "-m", "equipoise", "tag", "run", str(trained / "model"), str(text)]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline().startswith("in [Rome](LOC ")
+        run.stdout.close()
+        assert run.stderr.read() == ""
+
+
+def test_a_model_is_not_replaced_by_accident(
+    command: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("tag", "train", "--train", trained / "train.conll", "--out", trained / "model") == 1
+    assert "choose another --out, or continue with --resume, or use --overwrite" in failure(capsys)
+    assert command("tag", "run", tmp_path, trained / "train.conll") == 1
+    assert "is not a tagger: it has no tagger.json" in failure(capsys)
+
+
+def test_tags_that_are_only_in_the_validation_file_are_named(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, valid = write(tmp_path / "train.conll", 8), write(tmp_path / "valid.conll", 4)
+    valid.write_text(valid.read_text() + "\nx\tB-ORG\n")
+    files = ("--train", train, "--valid", valid, "--out", tmp_path / "m")
+    assert command("tag", "train", *files, "--epochs", 1) == 0
+    assert "that are never predicted: B-ORG" in capsys.readouterr().err
+
+
+def test_plain_labels_are_tagged_word_by_word(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = tmp_path / "pos.txt"
+    train.write_text("the DT\ncat NN\nsat VB\n\n" * 20)
+    files = ("--train", train, "--out", tmp_path / "m", "--scheme", "none", "--json")
+    assert command("tag", "train", *files, *FAST) == 0
+    found = json.loads(capsys.readouterr().out)["validation"]
+    assert found["true"] == 6  # two sentences of three words
+    assert found["f1"] == 1
+
+
+def test_ctrl_c_tells_what_was_kept(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = write(tmp_path / "train.conll", 20)
+    call = ("tag", "train", "--train", train, "--out", tmp_path / "m", "--epochs", 3)
+    run, stop = training._epoch, {"in": 0}
+
+    def epoch(tagger, data, settings, number, *rest):  # type: ignore[no-untyped-def]
+        if number == stop["in"]:
+            raise KeyboardInterrupt
+        return run(tagger, data, settings, number, *rest)
+
+    monkeypatch.setattr(training, "_epoch", epoch)
+    assert command(*call) == 130
+    assert capsys.readouterr().err.splitlines()[-1].endswith("nothing was saved: the model is written after each epoch")
+    stop["in"] = 2
+    assert command(*call) == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith(f"the best model so far is in {tmp_path / 'm'}; the same command with --resume continues")
+    stop["in"] = -1
+    assert command(*call, "--resume") == 0
+    assert "epoch 3/3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/tag-your-files.md"])
+def test_the_commands_on_a_page_run(
+    page: str, command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, with short training and a tiny encoder."""
+    pytest.importorskip("transformers")
+    import tiny_encoder
+
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("train", "valid", "test")):
+        write(tmp_path / f"{name}.conll", 12, seed=seed)
+    tiny_encoder.save(tmp_path / "my-bert")
+    Path("text.txt").write_text("we met Ada in Rome.\n")
+    text = (Path(__file__).parents[2] / page).read_text()
+    lines = re.findall(r"^ *(?:\$ )?(?:cat text.txt \| )?equipoise (tag .*)$", text, re.MULTILINE)
+    assert {line.split()[1] for line in lines} >= {"train", "run"}
+    for line in lines:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"in Rome\n")))
+        short = ("--epochs", 1, "--overwrite") if line.startswith("tag train") else ()
+        assert command(*line.split(), *short) == 0, line
+        assert capsys.readouterr().out or "--html" in line
