@@ -98,6 +98,32 @@ def test_masks_and_words_choose_the_same_data() -> None:
         assert report.after.point.biases == pytest.approx(plain.after.point.biases, abs=1e-4)
 
 
+def test_measures_are_those_of_the_spans_one_by_one() -> None:
+    decoder = SpanDecoder(BIOES)
+    logits, gold = data(decoder, 30, 8)
+    gold[0, 5:] = -100
+    if int(gold[0, 4]) in (1, 2):  # the cut must not leave a span open
+        gold[0, 4] = 0 if int(gold[0, 3]) in (0, 3, 4) else 3
+    on = gold >= 0
+    found = [(b, span) for b, each in enumerate(decoder(logits, on)) for span in each]
+    certain = torch.full_like(logits, -100.0).scatter(-1, gold.clamp(min=0)[..., None], 100.0)
+    known = {(b, *span[:3]) for b, each in enumerate(decoder(certain, on)) for span in each}
+    right = [(b, *span[:3]) in known for b, span in found]
+    measures = decoder.measure(logits, gold)
+    assert 0 < sum(right) < len(right)
+    assert measures.precision == pytest.approx(sum(right) / len(found))
+    assert measures.recall == pytest.approx(sum(right) / len(known))
+    assert measures.f1 == pytest.approx(2 * sum(right) / (len(found) + len(known)))
+    bins: dict[int, list[float]] = {}
+    for (_, span), hit in zip(found, right, strict=True):
+        bins.setdefault(min(int(10 * span.probability), 9), []).append(hit - span.probability)
+    error = sum(abs(sum(gaps)) for gaps in bins.values()) / len(found)
+    assert measures.calibration_error == pytest.approx(error)
+    best = decoder.potentials(logits, on)[0]
+    total = chain.score(*best[:2], gold.clamp(min=0), best.lengths) - chain.log_partition(*best)
+    assert measures.loss == pytest.approx(float(-total.sum() / on.sum()))
+
+
 def test_wrong_gold_is_named() -> None:
     decoder = SpanDecoder(BIOES)
     with pytest.raises(ValueError, match="gold of sequence 1 is impossible: BIOES forbids it"):

@@ -1,6 +1,7 @@
 """Spans from scores: valid spans of any token classifier, and the exact probability of each."""
 
 from .biases import Biases, Point
-from .decoder import ScoredSpan, SpanDecoder
+from .decoder import SpanDecoder
+from .scored import ScoredSpan
 
 __all__ = ["Biases", "Point", "ScoredSpan", "SpanDecoder"]

@@ -77,6 +77,11 @@ def calibrate(
     return Calibration(chosen, _measure(decoder, data), _measure(chosen, data))
 
 
+def measure(decoder: SpanDecoder, logits: Any, gold: Any, mask: Any, words: Any) -> Measures:
+    """See `SpanDecoder.measure`."""
+    return _measure(decoder, _held_out(decoder, logits, gold, mask, words))
+
+
 def _held_out(decoder: SpanDecoder, logits: Any, gold: Any, mask: Any, words: Any) -> HeldOut:
     scores, units, one = decoder.read(logits, mask, None, words)
     labels = int64("gold", torch.as_tensor(gold, device=scores.device))

@@ -8,7 +8,7 @@ always valid. Their probabilities are exact under P(Y | X) = exp F / Z (`probabi
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,26 +18,15 @@ from ..chain.problem import IGNORE
 from ..constraints import sorted_by_index
 from ..crf import ChainCRF
 from ..crf.potentials import Potentials
-from ..labels import Span
 from ..masking import Kept, keep
 from .biases import Biases, Point, read, rules
 from .layout import WORD_SCORES, Layout, by_word, layout
 from .probability import type_probabilities
+from .scored import scored
 from .tables import recognize, tables
 
 if TYPE_CHECKING:
-    from .calibration import Calibration
-
-
-class ScoredSpan(NamedTuple):
-    """A span, the probability that exactly this span is there, and the next most probable label for its boundaries."""
-
-    start: int
-    end: int  # after the last character, word or token
-    label: str
-    probability: float
-    runner_up: str | None = None  # None if no other label is possible
-    runner_up_probability: float | None = None
+    from .calibration import Calibration, Measures
 
 
 class SpanDecoder:
@@ -134,8 +123,8 @@ class SpanDecoder:
         ]
         probabilities = type_probabilities(potentials, spans, self.tables)
         batch = [
-            [_scored(span, row, *places) for span, row in zip(each, rows, strict=True)]
-            for each, rows, places in zip(spans, probabilities, _places(units), strict=True)
+            [scored(span, row, *places) for span, row in zip(each, rows, strict=True)]
+            for each, rows, places in zip(spans, probabilities, units.places(), strict=True)
         ]
         return batch[0] if one else batch
 
@@ -171,6 +160,16 @@ class SpanDecoder:
         from .calibration import calibrate
 
         return calibrate(self, logits, gold, mask, words, target)
+
+    def measure(self, logits: Any, gold: Any, *, mask: Any = None, words: Any = None) -> "Measures":
+        """Loss, precision, recall, F1 and calibration error of spans on labelled data; arguments as in `calibrate`.
+
+        >>> SpanDecoder(["O", "PER"]).measure(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), [0, 1]).f1
+        1.0
+        """
+        from .calibration import measure
+
+        return measure(self, logits, gold, mask, words)
 
     def potentials(self, scores: Tensor, mask: Tensor, point: Tensor | None = None) -> tuple[Potentials, Kept]:
         """The arguments of every function of `chain` from scores (B, L, M), and the positions that a mask keeps.
@@ -250,16 +249,3 @@ def _relative(scores: Tensor) -> Tensor:
 
 def _empty(kept: Kept, labels: Tensor) -> list[bool]:
     return [False] * len(labels) if kept.empty is None else kept.empty.tolist()
-
-
-def _places(units: Layout) -> list[tuple[list[int], list[int]]]:
-    """Where the units of each sequence start and stop."""
-    mask, start, stop = (x.cpu() for x in (units.mask, units.start, units.stop))
-    return [(a[on].tolist(), b[on].tolist()) for on, a, b in zip(mask, start, stop, strict=True)]
-
-
-def _scored(span: Span, row: Mapping[str, float], starts: Sequence[int], stops: Sequence[int]) -> ScoredSpan:
-    others = {label: p for label, p in row.items() if label != span.kind and p > 0}
-    second = max(others, key=others.__getitem__, default=None)
-    second_p = None if second is None else others[second]
-    return ScoredSpan(starts[span.start], stops[span.stop - 1], span.kind, row[span.kind], second, second_p)

@@ -25,6 +25,11 @@ class Layout(NamedTuple):
     start: Tensor  # (B, L)
     stop: Tensor  # (B, L)
 
+    def places(self) -> list[tuple[list[int], list[int]]]:
+        """Where the units of each sequence start and stop."""
+        mask, start, stop = (x.cpu() for x in (self.mask, self.start, self.stop))
+        return [(a[on].tolist(), b[on].tolist()) for on, a, b in zip(mask, start, stop, strict=True)]
+
 
 def layout(shape: torch.Size, mask: Any, offsets: Any, words: Any, device: torch.device) -> Layout:
     """The units of B sequences of L tokens.
