@@ -23,7 +23,7 @@ def given(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, labels
     """
     if not eager():  # a traced program must not depend on what the cache holds
         return _validate(unary, pairwise, lengths, labels)
-    key = signature(unary), signature(pairwise), signature(lengths), signature(labels)
+    key = signature(unary, pairwise, lengths, labels)
     cached = _validated.get(key)
     if cached is not None and (lengths is not None or not capturing(unary)):
         return Problem(unary, pairwise, cached if lengths is None else lengths)
@@ -67,9 +67,9 @@ def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths
         check_label_values(unary, int64("labels", labels), valid)
 
 
-def signature(x: Tensor | None) -> tuple[torch.Size, torch.dtype, torch.device] | type:
-    """The properties of an argument that are always checked."""
-    return (x.shape, x.dtype, x.device) if isinstance(x, Tensor) else type(x)
+def signature(*arguments: Tensor | None) -> tuple[object, ...]:
+    """The properties of arguments that are always checked."""
+    return tuple([(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else type(x) for x in arguments])
 
 
 _UNUSED = torch.empty(0)

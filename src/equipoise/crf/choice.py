@@ -55,7 +55,7 @@ def choose(
         return Reason.POLICY
     pairwise, start, end, allowed, *_ = parameters
     key = (
-        *(kernels, signature(unary), unary.layout, signature(pairwise), signature(mask), signature(labels)),
+        *(kernels, signature(unary, pairwise, mask, labels), unary.layout),
         *[None if x is None else x.dtype for x in (start, end, allowed, *state[:5])],
     )
     checked = checked_signatures.get(key)
@@ -66,8 +66,8 @@ def choose(
         checked = checked_signatures[key] = CheckedSignature(kernels.fits(unary, parameters, state))
     if not checked.supported:
         return Reason.UNSUPPORTED
-    differentiable = unary.requires_grad or any(x is not None and x.requires_grad for x in (pairwise, start, end))
-    recorded = labels is not None and differentiable and torch.is_grad_enabled()
+    recorded = labels is not None and torch.is_grad_enabled()
+    recorded = recorded and any(x is not None and x.requires_grad for x in (unary, pairwise, start, end))
     learned = state.size is not None
     if recorded and learned and not training:
         return Reason.EXACT

@@ -83,7 +83,7 @@ def eager() -> bool:
 
     Kernels would lose the tangents of forward-mode derivatives. The functions of autograd raise an error instead.
     """
-    return not (traced() or forward_mode())
+    return not (traced() or forward_ad._current_level >= 0)
 
 
 def traced() -> bool:
