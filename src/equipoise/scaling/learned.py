@@ -138,8 +138,7 @@ class Learned(Scaling):
     paced = ("log_scales",)
     kept = ("squares", "steps", "size", "examples")
     pairwise_std = 1e-4
-    placed_size: float | None = PLACED_SIZE
-    """||W|| after `place`; None for that of the scores."""
+    placed_size = PLACED_SIZE
     needs_sizes = False
     learns_balance = True
     factors = staticmethod(factors)

@@ -63,6 +63,8 @@ class Scaling(nn.Module):
     needs_sizes: ClassVar[bool] = True
     """Whether a layer raises an error if all scores of a part are 0."""
 
+    placed_size: float | None = None
+    """||W|| after `place`, for methods under which it is free; None for that of the scores."""
     learns_balance: ClassVar[bool] = False
     """Whether training chooses the relative size of both parts, so that a ratio of any size needs no warning."""
 

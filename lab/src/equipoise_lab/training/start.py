@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equipoise.crf.counts import association, count_all
 from equipoise.energies import ChainEnergy
-from equipoise.scaling import Learned, Scaling, mean_abs
+from equipoise.scaling import Scaling, mean_abs
 
 from ..recipe import Recipe
 from ..schemes import SCHEMES
@@ -32,8 +32,7 @@ def start(replica: Replica, task: Task, train: Tensor) -> Parameters:
     if recipe.counts:
         matrix = from_counts(task, train)
         size = mean_abs(matrix)
-        if isinstance(how, Learned):
-            how.placed_size = recipe.pairwise_size or None
+        how.placed_size = recipe.pairwise_size or None
         parameters[MATRIX] = how.place(matrix[None], size[None])[0]
     elif MATRIX in parameters:
         relative = how.pairwise_std / Scaling.pairwise_std if SCHEMES[recipe.scheme].pairwise else 0.0
