@@ -13,7 +13,7 @@ from triton.compiler import ASTSource
 
 from equipoise.crf.gpu import gradient_kernels, kernels
 
-wide = "sizes counts found parts unary_gradient pairwise_gradient pairwise to_pairwise alpha"
+wide = "sizes counts results parts unary_gradient pairwise_gradient pairwise to_pairwise alpha"
 optional = {name: "*u8" for name in ("allowed", "allowed_start", "allowed_end", "mask")}
 optional |= {"labels": "*i64", "moved_labels": "*i64", "starts": "*fp32", "ends": "*fp32", "to_start": "*fp32"}
 optional |= {"to_end": "*fp32"}
