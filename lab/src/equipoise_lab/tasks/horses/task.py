@@ -65,8 +65,7 @@ def parse(name: str) -> Net:
     """What the name of a net stands for.
 
     >>> parse("w16-128+share0.9+learned")
-    Net(width=16, size=128, depth=4, definite='bounded', share=0.9, learned=True, ridge=1.0, mirrored=True,
-        end='relu')
+    Net(width=16, size=128, depth=4, definite='bounded', share=0.9, learned=True, ridge=1.0, mirrored=True, end='relu')
     """
     first, *rest = re.sub("^default(?=$|\\+)", DEFAULT, name).split("+")
     found = re.fullmatch(r"w([1-9][0-9]*)-([1-9][0-9]*)(?:-d([1-9]))?", first)
