@@ -1,6 +1,6 @@
 """A BiLSTM with a CRF in Lightning, on handwritten words. The same as plain_tagger.py, which has the data.
 
-python examples/lightning_tagger.py                                   # pip install 'equipoise[lightning]' equipoise-lab
+python examples/lightning_tagger.py                                   # pip install '.[lightning]' ./lab
 python examples/lightning_tagger.py --precision bf16-mixed
 python examples/lightning_tagger.py --devices 2 --strategy ddp
 """

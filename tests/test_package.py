@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 import equipoise
+from equipoise.repository import URL, install
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "src" / "equipoise"
 LABORATORY = ROOT / "lab" / "src" / "equipoise_lab"
 OF_LIBRARY = (
-    "native chain gaussian objectives constraints labels masking scaling diagnosis energies crf spans compat "
-    "integrations files tagger cli"
+    "repository native chain gaussian objectives constraints labels masking scaling diagnosis energies crf spans "
+    "compat integrations files tagger cli"
 )
 OF_LABORATORY = "scales schemes recipe data nets tasks training plan run judge report demo bench cli"
 LAYERS = {LIBRARY: OF_LIBRARY.split(), LABORATORY: OF_LABORATORY.split()}
@@ -28,8 +29,8 @@ PUBLIC = (
     *("equipoise", "equipoise.chain", "equipoise.gaussian", "equipoise.objectives", "equipoise.scaling"),
     *("equipoise.constraints", "equipoise.labels", "equipoise.crf", "equipoise.compat.torchcrf"),
     *("equipoise.cli.running", "equipoise.crf.counts", "equipoise.energies", "equipoise.files"),
-    *("equipoise.files.tensors", "equipoise.gaussian.operator", "equipoise.scaling.learned"),
-    "equipoise.tagger.evaluation",
+    *("equipoise.files.tensors", "equipoise.gaussian.operator", "equipoise.repository"),
+    *("equipoise.scaling.learned", "equipoise.tagger.evaluation"),
 )
 """The modules of the library whose names without an underscore other packages may use."""
 
@@ -73,8 +74,11 @@ crf.loss(unary, crf.decode(unary)).backward()
 @pytest.mark.parametrize(
     ("package", "line"),
     [
-        ("equipoise", "equipoise: the command needs more packages than the library: pip install 'equipoise[tagger]'"),
-        ("equipoise_lab", "equipoise-lab: the command needs more packages than the library: pip install equipoise-lab"),
+        ("equipoise", f"equipoise: the command needs more packages than the library: {install('tagger')}"),
+        (
+            "equipoise_lab",
+            f"equipoise-lab: the command needs more packages than the library: {install(laboratory=True)}",
+        ),
     ],
 )
 def test_a_command_says_in_one_line_that_packages_are_missing(missing: str, package: str, line: str) -> None:
@@ -188,6 +192,19 @@ def test_both_distributions_have_one_version() -> None:
     assert importlib.import_module("equipoise_lab").__version__ == equipoise.__version__
     needs = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text())["project"]["dependencies"]
     assert f"equipoise=={equipoise.__version__}" in needs
+
+
+def test_one_address_of_the_repository_is_used_everywhere() -> None:
+    """And nothing tells people to install a name of an index that may be a stranger's."""
+    for folder in (ROOT, ROOT / "lab"):
+        urls = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["urls"]
+        assert {"Homepage", "Repository", "Documentation", "Changelog", "Issues"} == set(urls)
+        assert all(url == URL or url.startswith(f"{URL}/") for url in urls.values())
+    texts = [*chain.from_iterable((ROOT / name).rglob("*.py") for name in ("src", "lab/src", "examples", "studies"))]
+    texts += [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    bare = re.compile(r"""pip install (-\S+ )*['"]?equipoise(?!.*@ git\+)""")
+    for path in texts:
+        assert not [line for line in path.read_text().splitlines() if bare.search(line) and "bare" not in line], path
 
 
 def test_every_extra_is_part_of_dev() -> None:

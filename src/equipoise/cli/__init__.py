@@ -3,6 +3,7 @@
 import sys
 
 from .. import __version__
+from ..repository import install
 
 MOVED = ("bench", "data", "demo", "predict", "report", "reproduce", "train")
 """Commands that `equipoise` had before, and `equipoise-lab` has now."""
@@ -20,7 +21,7 @@ def main() -> None:
         import rich  # noqa: F401
         import tyro
     except ImportError:
-        sys.exit("equipoise: the command needs more packages than the library: pip install 'equipoise[tagger]'")
+        sys.exit(f"equipoise: the command needs more packages than the library: {install('tagger')}")
     from ..files import DataError, WritingError
     from ..files.tensors import BadFileError
     from . import tag

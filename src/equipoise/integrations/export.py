@@ -3,7 +3,7 @@
     inputs, mask -> encoder -> unary scores -> ChainCRF.decode -> labels
 
 `export` returns what `torch.export.export` or `torch.onnx.export` returns, so saving and running are theirs. ONNX needs
-`pip install 'equipoise[onnx]'`.
+the extra `onnx`.
 """
 
 import contextlib

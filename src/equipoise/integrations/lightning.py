@@ -1,6 +1,6 @@
 """Lightning: log the balance ||U|| / ||W|| of each `ChainCRF`, and start its transitions from label counts.
 
-Needs `pip install 'equipoise[lightning]'`.
+Needs the extra `lightning`.
 """
 
 from collections.abc import Callable

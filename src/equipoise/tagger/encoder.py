@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..files.errors import DataError
+from ..repository import install
 from .folder import DESCRIPTION, WEIGHTS, Content
 from .model import Tagger
 from .tagset import TagSet
@@ -233,6 +234,6 @@ def _imported() -> tuple[Any, Any]:
         from ..integrations import transformers as integration
         from ..integrations.transformers.loading import load_tokenizer
     except ImportError:
-        raise ValueError("a pretrained encoder needs equipoise[transformers]") from None
+        raise ValueError(f"a pretrained encoder needs more packages: {install('transformers')}") from None
     logging.disable_progress_bar()
     return integration, load_tokenizer

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from equipoise.repository import install
 from equipoise_lab.data import DataError
 from equipoise_lab.data.pictures import BadPictureError, decode, flat, resize, resize_mask
 
@@ -107,7 +108,7 @@ from equipoise_lab.data.pictures import decode
 decode(Path("x.jpg"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert "DataError: reading and writing pictures needs Pillow: pip install equipoise-lab" in done.stderr
+    assert f"DataError: reading and writing pictures needs Pillow: {install(laboratory=True)}" in done.stderr
 
 
 def test_the_content_decides_the_format_and_only_some_are_decoded(tmp_path: Path) -> None:

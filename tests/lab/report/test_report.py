@@ -12,6 +12,7 @@ from lab.judge.synthetic import as_the_paper, everything, record, records
 from lab.report.checker import check
 
 from equipoise.files.writing import WritingError
+from equipoise.repository import install
 from equipoise_lab.judge.claims import CLAIMS
 from equipoise_lab.judge.evidence import Evidence
 from equipoise_lab.judge.family import judge_page
@@ -304,7 +305,7 @@ def test_tasks_with_records_have_a_page_each() -> None:
 def test_without_matplotlib_the_error_says_what_to_install(made: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     figure = figures.stage_ratios("ocr", {}, folds=FOLDS)
-    with pytest.raises(drawing.DrawingError, match="pip install equipoise-lab"):
+    with pytest.raises(drawing.DrawingError, match=re.escape(install(laboratory=True))):
         drawing.draw(figure, "ocr-figure1c", Results(made))
     some = [kept for kept in made if kept.recipe.scheme == "stage" and kept.recipe.optimizer == "adam"]
     assert "figure1c" in page(some, OPTIONS)

@@ -6,7 +6,9 @@ try:
     import rich  # noqa: F401
     import tyro
 except ImportError:
-    sys.exit("equipoise-lab: the command needs more packages than the library: pip install equipoise-lab")
+    from equipoise.repository import install
+
+    sys.exit(f"equipoise-lab: the command needs more packages than the library: {install(laboratory=True)}")
 
 from equipoise.cli.running import run
 from equipoise.files import WritingError

@@ -6,6 +6,8 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.repository import install
+
 from .errors import DataError
 
 Bytes = NDArray[np.uint8]
@@ -72,7 +74,7 @@ def library() -> ModuleType:
     try:
         from PIL import Image
     except ImportError:
-        raise DataError("reading and writing pictures needs Pillow: pip install equipoise-lab") from None
+        raise DataError(f"reading and writing pictures needs Pillow: {install(laboratory=True)}") from None
     return Image
 
 

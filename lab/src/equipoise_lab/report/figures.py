@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from equipoise.repository import install
+
 from ..judge.ratio_curves import RatioCurve, ratio_curve
 from ..judge.statistics import Results, Summary
 from ..judge.sweeps import fraction, summaries
@@ -149,7 +151,7 @@ def _svg(panels: Sequence[Panel], name: str, title: str) -> str:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure as Canvas
     except ImportError as error:
-        raise DrawingError("figures need matplotlib: pip install equipoise-lab") from error
+        raise DrawingError(f"figures need matplotlib: {install(laboratory=True)}") from error
     with matplotlib.rc_context(RC), io.StringIO() as text:
         canvas = Canvas(figsize=(7.2, 4.0), layout="constrained")
         FigureCanvasSVG(canvas)

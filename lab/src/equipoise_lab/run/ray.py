@@ -166,5 +166,5 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise ValueError("the engine ray needs Ray: pip install 'equipoise[ray]'") from None
+        raise ValueError("the engine ray needs Ray: pip install ray") from None
     return ray
