@@ -19,7 +19,7 @@ OTHER_TASKS = (
     "nets/unet",
 )
 KERNELS = ("nets/triton_pooling", "training/fused_adam", "training/triton_adam")
-NOT_TRAINING = ("tasks/ocr/predict", "tasks/predicting", "data/errors", "data/registry", *KERNELS)
+NOT_TRAINING = ("tasks/ocr/predict", "tasks/predicting", "data/entries", "data/errors", "data/registry", *KERNELS)
 """Prediction, GPU kernels, and download of data."""
 
 

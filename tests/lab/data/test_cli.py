@@ -13,7 +13,8 @@ import pytest
 from lab.data.loopback import Site
 
 from equipoise_lab.cli import data as cli_data
-from equipoise_lab.data.registry import DATASETS, Dataset, File, Source
+from equipoise_lab.data.entries import Dataset, File, Source
+from equipoise_lab.data.registry import DATASETS
 
 BODY = bytes(range(256)) * 1000
 
@@ -115,7 +116,8 @@ import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores SIGINT in background jobs
 from equipoise_lab.cli import data as cli_data
-from equipoise_lab.data.registry import DATASETS, Dataset, File, Source
+from equipoise_lab.data.entries import Dataset, File, Source
+from equipoise_lab.data.registry import DATASETS
 file = File("all", "toy/all.bin", 256000, sys.argv[3])
 DATASETS["toy"] = Dataset("toy", "", "", "", "", (Source(sys.argv[1], (file,)),))
 cli_data.data.cli(args=["download", "toy", "--data-dir", sys.argv[2]])

@@ -10,9 +10,10 @@ import pytest
 
 from equipoise_lab.data import data_folder, require, verify
 from equipoise_lab.data.checking import check
+from equipoise_lab.data.entries import File
 from equipoise_lab.data.errors import MissingFileError, UnknownDatasetError
 from equipoise_lab.data.folder import present
-from equipoise_lab.data.registry import DATASETS, File, dataset
+from equipoise_lab.data.registry import DATASETS, dataset
 
 
 def test_the_argument_precedes_the_variable_which_precedes_the_default(

@@ -12,10 +12,11 @@ import pytest
 from lab.data.loopback import Site
 
 from equipoise_lab.data.download import Limits
+from equipoise_lab.data.entries import Dataset, File, Source
 from equipoise_lab.data.errors import DataError, DownloadError
 from equipoise_lab.data.folder import present, require, verify
 from equipoise_lab.data.obtain import obtain
-from equipoise_lab.data.registry import DATASETS, Dataset, File, Source
+from equipoise_lab.data.registry import DATASETS
 
 FILES = {"rgb/a.jpg": b"a" * 5000, "rgb/b.jpg": b"b" * 300, "gray/a.jpg": b"g" * 70}
 

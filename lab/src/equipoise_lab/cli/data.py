@@ -18,10 +18,11 @@ from rich.text import Text
 
 from ..data import encoders
 from ..data.checking import FileState
+from ..data.entries import Dataset
 from ..data.errors import DataError, UnknownDatasetError, explain
 from ..data.folder import data_folder, present, verify
 from ..data.obtain import Obtained, obtain
-from ..data.registry import DATASETS, Dataset, dataset
+from ..data.registry import DATASETS, dataset
 
 data = tyro.extras.SubcommandApp()
 

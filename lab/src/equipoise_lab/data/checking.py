@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from .registry import File
+from .entries import File
 
 State = Literal["ok", "missing", "wrong size", "wrong digest", "unchecked", "unreadable"]
 CONTENT_LIMIT = 2**28  # uncompressed bytes above which a .gz file is treated as a decompression bomb

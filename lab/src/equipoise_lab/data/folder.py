@@ -15,8 +15,9 @@ from importlib import resources
 from pathlib import Path
 
 from .checking import FileState, check
+from .entries import Dataset, File
 from .errors import MissingFileError
-from .registry import PACKED_OCR_SHA256, Dataset, File, dataset
+from .registry import PACKED_OCR_SHA256, dataset
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from equipoise.files import remove_leftovers
 
 from .checking import FileState, check
 from .download import LIMITS, Limits, fetch
+from .entries import Dataset, Source
 from .errors import DataError, DownloadError, explain
 from .folder import data_folder
-from .registry import Dataset, Source, dataset
+from .registry import dataset
 from .unpack import put, unpack
 
 try:

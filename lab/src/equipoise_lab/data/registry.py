@@ -6,84 +6,12 @@ has no digest either, nothing is downloaded: the user must put the files into th
 """
 
 import difflib
-from dataclasses import dataclass
 from importlib import resources
 
+from .entries import Dataset, File, Source
 from .errors import UnknownDatasetError
 
 PACKED_OCR_SHA256 = "3f936eb61ec5aecd68d9f2ecfcada2f649143ee019da6b821da42b5dafa00c84"
-
-
-@dataclass(frozen=True)
-class File:
-    """A file in the data folder. Files of one data set with the same key are alternatives: one of them is enough."""
-
-    key: str
-    path: str  # relative to the data folder
-    size: int | None = None
-    sha256: str | None = None
-    content_sha256: str | None = None  # of the uncompressed content of a .gz file, for recompressed copies
-    git_blob: str | None = None  # git object ID of the content, if no better digest is known
-    member: str | None = None  # its name in the publisher's archive
-    optional: bool = False
-
-    @property
-    def recognisable(self) -> bool:
-        """Whether a digest is known, so that the content can be verified."""
-        return bool(self.sha256 or self.content_sha256 or self.git_blob)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A URL of the publisher and the files it provides: a single file, or some members of an archive."""
-
-    url: str
-    files: tuple[File, ...]
-    size: int | None = None
-    sha256: str | None = None  # None: not known
-    max_bytes: int = 2**26  # size limit of the download and of the unpacked files
-
-    @property
-    def name(self) -> str:
-        return self.url.rsplit("/", 1)[-1]
-
-    @property
-    def verifiable(self) -> bool:
-        """Whether everything that a download puts into the data folder can be checked by a digest."""
-        return self.sha256 is not None or all(file.recognisable for file in self.files)
-
-
-@dataclass(frozen=True)
-class Dataset:
-    name: str
-    title: str
-    page: str
-    citation: str
-    terms: str
-    sources: tuple[Source, ...]
-    others: tuple[File, ...] = ()  # files without a URL that are used if present
-    packaged: bool = False  # included in the package; the files are needed only to rebuild it
-    must_agree: bool = False  # the publisher requires consent to the terms before a download
-
-    @property
-    def files(self) -> tuple[File, ...]:
-        return (*(file for source in self.sources for file in source.files), *self.others)
-
-    @property
-    def downloadable(self) -> bool:
-        """Whether the data set can be downloaded; otherwise the user must put its files into the data folder."""
-        return all(source.verifiable for source in self.sources)
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """One note for each archive whose own digest is not known."""
-        notes = []
-        for source in self.sources:
-            if source.sha256 is None:
-                unverified = [file.path for file in source.files if not file.recognisable]
-                rest = f"nor of {', '.join(unverified)}" if unverified else "but each file in it is checked"
-                notes.append(f"no digest of the publisher's {source.name} is known, {rest}")
-        return tuple(notes)
 
 
 def dataset(name: str) -> Dataset:
@@ -109,6 +37,25 @@ def _horses() -> tuple[File, ...]:
     return tuple(
         File(path, f"horses/{path}", int(size), sha256, member=f"weizmann_horse_db/{path}")
         for path, size, sha256 in rows
+    )
+
+
+Part = tuple[str, str, int, str, int, str]
+"""A part, its name at the publisher, size and digest there, size and digest of a copy by gzip -9."""
+
+
+def _texts(folder: str, url: str, parts: tuple[Part, ...]) -> tuple[Source, ...]:
+    """The parts as the publisher has them."""
+    return tuple(
+        Source(f"{url}/{name}", (File(part, f"{folder}/{name}", size, sha256),), size, sha256)
+        for part, name, size, sha256, _, _ in parts
+    )
+
+
+def _copies(folder: str, parts: tuple[Part, ...]) -> tuple[File, ...]:
+    """The same parts, compressed."""
+    return tuple(
+        File(part, f"{folder}/{part}.conll.gz", size, sha256, content) for part, _, _, content, size, sha256 in parts
     )
 
 
@@ -166,7 +113,7 @@ CONLL2000 = Dataset(
     ),
 )
 
-WNUT17_PARTS = (  # part, name at the publisher, size and digest there, size and digest of a copy by gzip -9
+WNUT17_PARTS: tuple[Part, ...] = (
     (
         "train",
         "wnut17train.conll",
@@ -200,22 +147,11 @@ WNUT17 = Dataset(
     citation="L. Derczynski, E. Nichols, M. van Erp, N. Limsopatham: Results of the WNUT2017 Shared Task on Novel and "
     "Emerging Entity Recognition, W-NUT at EMNLP 2017",
     terms="Creative Commons Attribution 4.0",
-    sources=tuple(
-        Source(
-            f"https://raw.githubusercontent.com/leondz/emerging_entities_17/master/{name}",
-            files=(File(part, f"wnut17/{name}", size, sha256),),
-            size=size,
-            sha256=sha256,
-        )
-        for part, name, size, sha256, _, _ in WNUT17_PARTS
-    ),
-    others=tuple(
-        File(part, f"wnut17/{part}.conll.gz", size, sha256, content)
-        for part, _, _, content, size, sha256 in WNUT17_PARTS
-    ),
+    sources=_texts("wnut17", "https://raw.githubusercontent.com/leondz/emerging_entities_17/master", WNUT17_PARTS),
+    others=_copies("wnut17", WNUT17_PARTS),
 )
 
-BC5CDR_PARTS = (  # part, name at the publisher, size and digest there, size and digest of a copy by gzip -9
+BC5CDR_PARTS: tuple[Part, ...] = (
     (
         "train",
         "train.tsv",
@@ -250,19 +186,12 @@ BC5CDR = Dataset(
     "Database, 2016; split and words of G. Crichton, S. Pyysalo, B. Chiu, A. Korhonen: A neural network multi-task "
     "learning approach to biomedical named entity recognition, BMC Bioinformatics, 2017",
     terms="Creative Commons Attribution 4.0",
-    sources=tuple(
-        Source(
-            f"https://raw.githubusercontent.com/cambridgeltl/MTL-Bioinformatics-2016/master/data/BC5CDR-IOB/{name}",
-            files=(File(part, f"bc5cdr/{name}", size, sha256),),
-            size=size,
-            sha256=sha256,
-        )
-        for part, name, size, sha256, _, _ in BC5CDR_PARTS
+    sources=_texts(
+        "bc5cdr",
+        "https://raw.githubusercontent.com/cambridgeltl/MTL-Bioinformatics-2016/master/data/BC5CDR-IOB",
+        BC5CDR_PARTS,
     ),
-    others=tuple(
-        File(part, f"bc5cdr/{part}.conll.gz", size, sha256, content)
-        for part, _, _, content, size, sha256 in BC5CDR_PARTS
-    ),
+    others=_copies("bc5cdr", BC5CDR_PARTS),
 )
 
 GLOVE = Dataset(

@@ -13,9 +13,8 @@ stack. A single run is a stack of one.
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +29,7 @@ from .checkpoint import Journal
 from .examples import Examples, examples
 from .groups import ALPHA
 from .phases import groups_for_testing, phases, shared_first_phase, stack_groups
+from .precision import matmul_precision
 from .replica import Epoch, Replica, Run
 from .stack import Stack
 from .steps import Step, Stepper
@@ -76,7 +76,7 @@ def train(
     >>> (run,) = train([Recipe("ocr", scheme="learned", max_epochs=14)])  # doctest: +SKIP
     >>> run.test, run.ratio, len(run.history)  # doctest: +SKIP
     """
-    with _matmul_precision(precision):
+    with matmul_precision(precision):
         return _Trainer(
             list(recipes),
             torch.device(device),
@@ -178,15 +178,15 @@ class _Trainer:
         joined, order = stack.merge(joined)
         return joined, [[*members, *new][place] for place in order]
 
-    def _stack(self, members: list[int], known: dict[str, Tensor] | None = None) -> Stack:
+    def _stack(self, members: list[int], stored: dict[str, Tensor] | None = None) -> Stack:
         """A stack at the start of its phase, or for testing after the last, or as a checkpoint has stored it."""
         replicas = [self.progress.replicas[i] for i in members]
         recipe = replicas[0].recipe
         each = [self.progress.kept.get(i) or self._start(self.progress.replicas[i]) for i in members]
         optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
         stack = Stack(self.task(recipe), optimizer, replicas, _stack_parameters(each), self.device, self.half)
-        if known:
-            stack.restore(known)
+        if stored:
+            stack.restore(stored)
         elif replicas[0].phase.trained == "pairwise":
             stack.freeze([self.split(replica.recipe) for replica in replicas])
         return stack
@@ -247,13 +247,13 @@ class _Trainer:
 
     def _copy_first_phases(self) -> None:
         """Copy the result of a first phase to all replicas that share it."""
-        for later, earlier in shared_first_phase(self.recipes).items():
-            source, replica = self.progress.replicas[earlier], self.progress.replicas[later]
-            if replica.depth == 0 and later not in self.progress.runs:
+        for copy, original in shared_first_phase(self.recipes).items():
+            source, replica = self.progress.replicas[original], self.progress.replicas[copy]
+            if replica.depth == 0 and copy not in self.progress.runs:
                 replica.history = [epoch for epoch in source.history if epoch.phase == 0]
                 replica.failed = source.failed
                 replica.best = max((epoch.valid for epoch in replica.history if epoch.measured), default=replica.best)
-                self.progress.kept[later] = self.progress.kept[earlier]
+                self.progress.kept[copy] = self.progress.kept[original]
                 replica.advance()
         self._test()
 
@@ -298,20 +298,3 @@ def _stack_parameters(each: list[Parameters]) -> Parameters:
 def _check(recipe: Recipe, split: Split) -> None:
     if recipe.scheme == "online" and recipe.search == "train" and recipe.subset > len(split.train):
         raise ValueError(f"subset is {recipe.subset}, but there are only {len(split.train)} training examples")
-
-
-@contextmanager
-def _matmul_precision(precision: str) -> Iterator[None]:
-    """Matrix products in this precision within the context."""
-    if precision not in ("float32", "tf32", "bfloat16"):
-        raise ValueError(f"precision must be 'float32', 'tf32' or 'bfloat16', got {precision!r}")
-    # cuDNN, which runs LSTMs and convolutions, has its own switch.
-    places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [place.allow_tf32 for place in places]
-    for place in places:
-        place.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        for place, allowed in zip(places, before, strict=True):
-            place.allow_tf32 = allowed
