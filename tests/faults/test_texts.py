@@ -14,7 +14,7 @@ from equipoise.cli.tag_input import sentences
 from equipoise.files.errors import DataError
 from equipoise.files.text import lines, placed_lines
 from equipoise.tagger import columns
-from equipoise.tagger.words import split_sentences
+from equipoise.tagger.splitting import split_sentences
 
 ENDS = ["\n", "\r\n", "\r", "\r\r\n"]
 MARK = "\ufeff"

@@ -5,9 +5,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
 
-from equipoise.files.text import Line, placed_lines
+from equipoise.files.text import MARK, Line, placed_lines
+from equipoise.tagger.splitting import split_sentences
 from equipoise.tagger.words import Text, from_lines, from_text, split_words
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tag-your-files.md"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +35,50 @@ def test_words(text: str, words: str) -> None:
 def test_no_character_is_lost() -> None:
     text = "".join(chr(i) for i in range(32, 0x3000) if not 0xD800 <= i < 0xE000)
     assert "".join(split_words(text)) == "".join(text.split())
+
+
+def rows_of_the_guide() -> list[tuple[str, str, str]]:
+    """Script, text and words, of the table of scripts."""
+    table = GUIDE.read_text().partition("| script | text | words |\n")[2].partition("\n\n")[0]
+    return [tuple(cell.strip().strip("`") for cell in row.split("|")[1:4]) for row in table.splitlines()[1:]]  # type: ignore[misc]
+
+
+def test_the_table_of_scripts_in_the_guide_is_what_comes_out() -> None:
+    rows = rows_of_the_guide()
+    assert len(rows) >= 14
+    for script, text, words in rows:
+        assert list(split_words(text)) == words.split(), script
+
+
+def test_models_of_earlier_versions_keep_the_rule_that_does_not_know_clusters() -> None:
+    assert split_words("我住在北京。", 1) == ("我住在北京", "。")
+    assert len(split_words("👨\u200d👩\u200d👧", 1)) == 5
+
+
+ALPHABET = "a.n't's-@#1 \u0301\u200d\ufe0f\u20e3\u0600👨👩🏽🇩🇪北、カー\uff9eกำကို\u1039ខ្ញុំ한ᄀ\u0000\r\n\ufeff\u3000ि"
+
+
+@given(st.one_of(st.text(ALPHABET), st.text()))
+def test_no_cluster_is_cut_and_no_character_is_lost(text: str) -> None:
+    """Spaces divide clusters, as no word has one."""
+    words = split_words(text)
+    assert "".join(words) == "".join(c for c in text if not c.isspace() and c != MARK)
+    runs = regex.finditer(r"[^\s\x1c-\x1f]+", text)
+    boundaries = {run.start() + x.end() for run in runs for x in regex.finditer(r"\X", run[0])}
+    boundaries |= {run.start() for run in regex.finditer(r"[^\s\x1c-\x1f]+", text)}
+    place = 0
+    for word in words:
+        place = text.index(word, place)
+        assert place in boundaries
+        place += len(word)
+        assert place in boundaries
+        assert len(split_words(word)) <= len(regex.findall(r"\X", word))
+
+
+def test_stops_of_other_scripts_end_sentences_without_a_space() -> None:
+    assert split_sentences("他说“好。”我走了。真的吗。Yes. No") == ["他说“好。”", "我走了。", "真的吗。", "Yes.", "No"]
+    assert split_sentences("वह गया। मैं रुका।") == ["वह गया।", "मैं रुका।"]
+    assert split_sentences("他走了。我留下。", 1) == ["他走了。我留下。"]
 
 
 def test_empty_lines_are_empty_sentences_and_only_they() -> None:

@@ -154,7 +154,7 @@ def tag_run(
     if as_json + conll + (html is not None) > 1:
         raise ValueError("--json, --conll and --html exclude each other: choose one")
     tagger = load(model, device)
-    texts, again = itertools.tee(sentences(source, kind, word_column, separator))
+    texts, again = itertools.tee(sentences(source, kind, word_column, separator, tagger.rule))
     tagged = zip(tagger.tag((x.words for x in again), probabilities=not conll), texts, strict=True)
     if html is not None:
         write_whole(html, page(tagged, f"{source.name}, tagged by {model}"))

@@ -8,6 +8,7 @@ import torch
 from ..files.text import lines, name_of, placed_lines
 from ..tagger import columns, words
 from ..tagger.columns import Sentence
+from ..tagger.splitting import NEWEST
 
 COLUMN_SUFFIXES = (".conll", ".bio", ".iob", ".iob2", ".tsv")
 
@@ -26,12 +27,16 @@ def read_parts(
     return learned, checked, scored
 
 
-def sentences(source: Path, kind: str, word_column: int, separator: str | None) -> Iterator[words.Text]:
-    """The sentences of a text. A `source` of "-" is standard input."""
+def sentences(
+    source: Path, kind: str, word_column: int, separator: str | None, rule: int = NEWEST
+) -> Iterator[words.Text]:
+    """The sentences of a text, split into words by this rule. A `source` of "-" is standard input."""
     name = name_of(source)
     if kind == "auto":
         kind = "columns" if source.name.removesuffix(".gz").endswith(COLUMN_SUFFIXES) else "lines"
     if kind == "columns":
         return (words.from_words(x.words) for x in columns.read_words(lines(source), name, word_column, separator))
     rows = placed_lines(source)
-    return words.from_text(rows, name) if kind == "text" else words.from_lines(rows, name, tokenized=kind == "words")
+    if kind == "text":
+        return words.from_text(rows, name, rule=rule)
+    return words.from_lines(rows, name, tokenized=kind == "words", rule=rule)

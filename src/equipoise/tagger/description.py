@@ -12,6 +12,7 @@ from ..files.errors import DataError
 from ..spans.tables import INFERRED
 from .features import Vocabulary
 from .net import Sizes
+from .splitting import RULES
 from .tagset import TagSet
 
 NAME = "tagger.json"
@@ -59,6 +60,8 @@ def check(fields: dict[str, Any]) -> None:
         wanted |= {"files": _files, "sha256": lambda value: isinstance(value, str)}
     if "sizes" in fields or "vocabulary" in fields:
         wanted |= {"sizes": _sizes, "vocabulary": _vocabulary}
+    if "words" in fields:
+        wanted["words"] = lambda value: _number(value, RULES[0], RULES[-1])
     missing = [name for name in wanted if name not in fields]
     if missing:
         raise ValueError(f"the field {missing[0]} is missing")

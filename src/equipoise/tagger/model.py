@@ -23,6 +23,7 @@ from .batches import cut
 from .features import Vocabulary
 from .folder import DESCRIPTION, WEIGHTS, Content, read, write
 from .net import BiLSTM, Sizes
+from .splitting import NEWEST, RULES
 from .tagset import TagSet
 
 CHUNK, CHUNK_WORDS = 64, 64 * 256
@@ -47,15 +48,17 @@ class NoScoresError(ValueError):
 class Tagger(nn.Module):
     """A net and a CRF. The net maps sentences to unary scores (B, L, M) and the mask (B, L) of their words.
 
+    `rule` is the number of the rule by which its texts are split into words, see `splitting`.
+
     >>> tags, known = TagSet(("O", "B-LOC", "I-LOC"), "IOB2"), Vocabulary.of([("Rome", "fell")])
     >>> tagger = Tagger(tags, BiLSTM(known, 3))
     >>> [len(one.tags) for one in tagger.tag([("Rome", "fell"), (), ("so",)])]
     [2, 0, 1]
     """
 
-    def __init__(self, tags: TagSet, net: nn.Module, crf: ChainCRF | None = None) -> None:
+    def __init__(self, tags: TagSet, net: nn.Module, crf: ChainCRF | None = None, rule: int = NEWEST) -> None:
         super().__init__()
-        self.tags, self.net = tags, net
+        self.tags, self.net, self.rule = tags, net, rule
         if crf is None:
             rules = tags.constraints()
             crf = ChainCRF(len(tags.labels), scaling.Learned(), rules, on_invalid="repair" if rules else "raise")
@@ -111,7 +114,7 @@ class Tagger(nn.Module):
 def save(tagger: Tagger, folder: Path, about: dict[str, Any]) -> None:
     """Write a tagger to a folder, in place of the one that is there. `about` says how it was trained."""
     net = tagger.net
-    fields = {"labels": tagger.tags.labels, "scheme": tagger.tags.scheme, "training": about}
+    fields = {"labels": tagger.tags.labels, "scheme": tagger.tags.scheme, "words": tagger.rule, "training": about}
     if isinstance(net, BiLSTM):
         fields |= {"sizes": asdict(net.sizes), "vocabulary": asdict(net.known)}
         write(folder, fields, lambda path: tensors.save(path / WEIGHTS, tagger.state_dict(), "tagger"))
@@ -131,6 +134,7 @@ def load(folder: Path | str, device: str = "cpu") -> Tagger:
         from .encoder import load as load_encoder
 
         tagger = load_encoder(tags, content)
+    tagger.rule = content.fields.get("words", RULES[0])
     broken = [name for name, x in tagger.named_parameters() if not bool(x.isfinite().all())]
     if broken:
         raise DataError(f"{content.path / WEIGHTS}: the weights {broken[0]} are not finite")
