@@ -20,8 +20,8 @@ ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "src" / "equipoise"
 LABORATORY = ROOT / "lab" / "src" / "equipoise_lab"
 OF_LIBRARY = (
-    "repository native chain gaussian objectives constraints labels masking scaling diagnosis energies crf spans "
-    "compat integrations files tagger cli"
+    "repository arguments native chain gaussian objectives constraints labels masking scaling diagnosis energies crf "
+    "spans compat integrations files tagger cli"
 )
 OF_LABORATORY = "scales schemes recipe data nets tasks training plan run judge report demo bench cli"
 LAYERS = {LIBRARY: OF_LIBRARY.split(), LABORATORY: OF_LABORATORY.split()}

@@ -9,11 +9,13 @@ A sequence may not start with a label that continues a chunk, nor end with an op
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from .arguments import shown
 
 __all__ = ["Constraints", "from_labels"]
 
@@ -79,7 +81,7 @@ def from_labels(labels: Sequence[str] | Mapping[int, str] | Mapping[str, str], s
     ('O', 'B-NP', 'I-NP')
     """
     scheme, rules = named(scheme)
-    names = sorted_by_index(labels) if isinstance(labels, Mapping) else tuple(labels)
+    names = names_of(labels)
     if len(set(names)) != len(names):
         raise ValueError(f"labels must be distinct, got {list(names)}")
     parts = [split(label, scheme) for label in names]
@@ -94,8 +96,22 @@ def from_labels(labels: Sequence[str] | Mapping[int, str] | Mapping[str, str], s
 def named(scheme: str) -> tuple[str, Scheme]:
     """A scheme's name in capitals, and the scheme."""
     if not isinstance(scheme, str) or scheme.upper() not in SCHEMES:
-        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+        raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {shown(scheme)}")
     return scheme.upper(), SCHEMES[scheme.upper()]
+
+
+def names_of(
+    labels: Iterable[str] | Mapping[int, str] | Mapping[str, str], argument: str = "labels"
+) -> tuple[str, ...]:
+    """The labels of a list, or of a dictionary by index, in order."""
+    if isinstance(labels, Mapping):
+        labels = sorted_by_index(labels)
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise TypeError(f"{argument} must be a list of labels or a dictionary such as id2label, got {shown(labels)}")
+    names = tuple(labels)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"{argument} must be text, such as 'B-NP', got {shown(wrong[0])}")
+    return names
 
 
 def sorted_by_index(labels: Mapping[int, str] | Mapping[str, str]) -> tuple[str, ...]:

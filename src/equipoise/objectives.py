@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .arguments import check_name, shown
 from .chain import backends, dispatch, inference, totals
 from .chain.checks import given, int64, problem
 from .chain.problem import IGNORE, positions
@@ -194,10 +195,13 @@ def named(objective: str | Objective) -> Objective:
     'map'
     """
     if isinstance(objective, Objective):
-        if objective.rule not in RULES:
-            raise ValueError(f"the rule of an objective must be one of {', '.join(RULES)}, got {objective.rule!r}")
+        if not callable(objective.loss):
+            raise TypeError(f"the loss of an objective must be a function, got {shown(objective.loss)}")
+        check_name("the rule of an objective", objective.rule, RULES)
         return objective
-    if objective not in OBJECTIVES:
-        known = ", ".join(OBJECTIVES)
-        raise ValueError(f"objective must be one of {known}, or an objectives.Objective, got {objective!r}")
+    if callable(objective):
+        by_loss = {value.loss: repr(name) for name, value in OBJECTIVES.items()}
+        meant = by_loss.get(objective, "objectives.Objective(loss, rule)")
+        raise TypeError(f"objective must be a name or an objectives.Objective, got {shown(objective)}: write {meant}")
+    check_name("objective", objective, OBJECTIVES, also=", or an objectives.Objective")
     return OBJECTIVES[objective]

@@ -247,7 +247,7 @@ def test_any_image_size_one_label_and_more_dimensions_than_pixels() -> None:
         ({"definite": "yes"}, "definite must be one of bounded, normalized, checked, raw, got 'yes'"),
         ({"method": "lu"}, "method must be one of direct, cg, dense, or a solver, got 'lu'"),
         ({"share": 1.0}, "share must be above 0 and below 1, got 1.0"),
-        ({"pairs": 1}, "pairs must be at least 2, or None for all, got 1"),
+        ({"pairs": 1}, "pairs must be at least 2, got 1"),
     ],
 )
 def test_bad_settings(change: dict[str, object], message: str) -> None:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import chain, objectives
+from ..arguments import check_count, check_flag, shown
 from ..chain.checks import INTEGERS, at, first, int64
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
@@ -61,10 +62,10 @@ class CRF(nn.Module):
     """
 
     def __init__(self, num_tags: int, batch_first: bool = False, *, balanced: bool = False) -> None:
-        if num_tags <= 0:
-            raise ValueError(f"num_tags must be at least 1, got {num_tags}")
         super().__init__()
-        self.num_tags = num_tags
+        self.num_tags = check_count("num_tags", num_tags)
+        check_flag("batch_first", batch_first)
+        check_flag("balanced", balanced)
         self.batch_first = batch_first
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
@@ -228,6 +229,8 @@ def to_chain_crf(source: nn.Module | Mapping[str, Tensor], **options: Any) -> Ch
     True
     """
     state = source.state_dict() if isinstance(source, nn.Module) else source
+    if not isinstance(state, Mapping):
+        raise TypeError(f"source must be a layer or a state dict, got {shown(state)}")
     candidates = [key.removesuffix(SCORES["start"]) for key in state if key.endswith(SCORES["start"])]
     prefixes = [prefix for prefix in candidates if all(prefix + name in state for name in SCORES.values())]
     if len(prefixes) != 1:

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from .. import chain, diagnosis, objectives
+from ..arguments import check_name
 from ..chain.problem import IGNORE
 from ..constraints import Constraints
 from ..masking import Kept
 from ..objectives import RULES, Objective
-from ..scaling import Fixed, Scaling
+from ..scaling import Scaling
 from ..scaling.broadcasting import leading
 from . import scanning
 from .counted import CountedPotentials
+from .parts import check_generator
 from .potentials import Potentials
 from .reasons import Reason
 from .reduction import reduce
@@ -71,11 +73,10 @@ class ChainCRF(CountedPotentials):
         on_invalid: str = "raise",
         generator: torch.Generator | None = None,
     ) -> None:
-        method = Fixed() if scaling is None else scaling
-        super().__init__(num_labels, method, constraints, boundaries, validate, on_invalid)
+        super().__init__(num_labels, scaling, constraints, boundaries, validate, on_invalid)
         self.objective = objective
         self._objective(None)
-        self._initialize(generator)
+        self._initialize(check_generator(generator))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new initial values, and set constraints and scaling to their initial state.
@@ -156,8 +157,7 @@ class ChainCRF(CountedPotentials):
         tensor([[1, 0]])
         """
         rule = self._objective(None).rule if rule is None else rule
-        if rule not in RULES:
-            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
+        check_name("rule", rule, RULES)
         call = self._by_kernels(unary, mask, None)
         if not isinstance(call, Reason):
             return call.decode(rule)
@@ -231,14 +231,14 @@ class ChainCRF(CountedPotentials):
         torch.Size([2, 4, 5])
         """
         potentials, _ = self._prepare(unary, mask, learning=True)
-        return potentials._replace(
-            lengths=potentials.lengths.clone()
-        )  # they may be cached, and the caller may modify them
+        # The lengths may be cached, and the caller may modify them.
+        return potentials._replace(lengths=potentials.lengths.clone())
 
     @torch.no_grad()
     def balance(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
         """||U|| / ||W|| after scaling, a scalar: the size of the unary part relative to the pairwise part (footnote 2).
 
+        >>> from equipoise.scaling import Fixed
         >>> crf = ChainCRF(num_labels=3, scaling=Fixed(alpha=2.0))
         >>> _ = torch.nn.init.ones_(crf.pairwise)
         >>> crf.balance(torch.full((2, 5, 3), -4.0))

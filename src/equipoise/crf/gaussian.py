@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import gaussian
+from ..arguments import check_count, check_flag, check_name
 from ..energies import Embedded, GaussianEnergy, RandomPairs, balance
 from ..energies.gaussian import DEFINITE
 from ..gaussian.definite import check_share
@@ -18,9 +19,10 @@ from ..gaussian.images import check_images, check_labels, cross_entropy, rows
 from ..gaussian.problem import Problem, check_finite, explain, same_dtype
 from ..gaussian.solving import check_solution, named
 from ..native.values import readable
-from ..scaling import Fixed, Scaling
+from ..scaling import Scaling
 from ..scaling.method import Sign, empty_like, positive, state_fault
 from .checkpoints import add_scaling
+from .parts import check_scaling
 from .searching import collect, searchable
 
 SIGNS: dict[str, Sign] = {"ridge": "positive", "share_logit": "any"}
@@ -79,15 +81,14 @@ class GaussianCRF(nn.Module):
         validate: bool | None = None,
     ) -> None:
         super().__init__()
-        if num_labels < 1:
-            raise ValueError(f"num_labels must be at least 1, got {num_labels}")
-        if definite not in DEFINITE:
-            raise ValueError(f"definite must be one of {', '.join(DEFINITE)}, got {definite!r}")
-        if pairs is not None and pairs < 2:
-            raise ValueError(f"pairs must be at least 2, or None for all, got {pairs}")
-        self.num_labels, self.definite, self.validate = num_labels, definite, validate
+        self.num_labels = check_count("num_labels", num_labels)
+        check_name("definite", definite, DEFINITE)
+        check_flag("learn_share", learn_share)
+        check_flag("validate", validate, unset=True)
+        pairs = None if pairs is None else check_count("pairs", pairs, least=2)
+        self.definite, self.validate = definite, validate
         self.solver = named(method, tolerance, max_iterations)
-        self.scaling = Fixed() if scaling is None else scaling
+        self.scaling = check_scaling(scaling)
         with torch.device("cpu"):  # where values can be read, also if the default device is meta
             logit = torch.logit(torch.as_tensor(check_share(share), dtype=torch.get_default_dtype())).detach()
             ridge = positive("ridge", ridge).detach()
@@ -164,6 +165,7 @@ class GaussianCRF(nn.Module):
     def balance(self, unary: Tensor, embeddings: Tensor) -> Tensor:
         """||U|| / ||W|| after scaling and bound, a scalar: the size of the unary part relative to the pairwise part.
 
+        >>> from equipoise.scaling import Fixed
         >>> crf = GaussianCRF(num_labels=2, definite="raw", scaling=Fixed(alpha=2.0))
         >>> crf.balance(torch.full((2, 8, 6), -4.0), torch.ones(4, 8, 6))  # 2 * 4 relative to 4
         tensor(2.)

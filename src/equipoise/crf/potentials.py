@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import diagnosis
+from ..arguments import check_count, check_flag, check_name
 from ..chain.checks import check_device, check_label_values, check_labels, check_scores, int64
 from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
@@ -25,6 +26,7 @@ from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
 from .choice import choose
 from .fused import Formula, LayerCall, Parameters
+from .parts import check_constraints, check_scaling
 from .reasons import Reason
 
 ALLOWED = ("allowed_transitions", "allowed_start", "allowed_end")
@@ -55,24 +57,24 @@ class ChainPotentials(nn.Module):
     def __init__(
         self,
         num_labels: int,
-        scaling: Scaling,
+        scaling: Scaling | None,
         constraints: Constraints | None,
         boundaries: bool,
         validate: bool | None,
         on_invalid: str,
     ) -> None:
         super().__init__()
-        if num_labels < 1:
-            raise ValueError(f"num_labels must be at least 1, got {num_labels}")
-        if on_invalid not in gold.POLICIES:
-            raise ValueError(f"on_invalid must be one of {', '.join(gold.POLICIES)}, got {on_invalid!r}")
+        num_labels = check_count("num_labels", num_labels)
+        check_flag("boundaries", boundaries)
+        check_flag("validate", validate, unset=True)
+        check_name("on_invalid", on_invalid, gold.POLICIES)
         self.num_labels, self.validate, self.on_invalid = num_labels, validate, on_invalid
         self.energy = ChainEnergy()
-        self.scaling = scaling
+        self.scaling = check_scaling(scaling)
         self.pairwise = nn.Parameter(torch.empty(num_labels, num_labels))
         self.register_parameter("start", nn.Parameter(torch.empty(num_labels)) if boundaries else None)
         self.register_parameter("end", nn.Parameter(torch.empty(num_labels)) if boundaries else None)
-        self._constrain(constraints)
+        self._constrain(check_constraints(constraints))
 
     def _initialize(self, generator: torch.Generator | None) -> None:
         """Parameters become normal, with the standard deviation that suits scaling; constraints are restored."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..arguments import shown
 from .backends import full_precision
 from .operator import multiply
 from .problem import Problem
@@ -56,10 +57,7 @@ def cg(
         raise ValueError(
             f"rhs must be floating-point numbers of shape (*batch, L, M), got {rhs.dtype} of {tuple(rhs.shape)}"
         )
-    if not tolerance > 0 or max_iterations < 1:
-        raise ValueError(
-            f"tolerance must be positive and max_iterations at least 1, got {tolerance} and {max_iterations}"
-        )
+    _check_limits(tolerance, max_iterations)
     probe = operator(rhs.detach(), *(x.detach() for x in parameters))
     if probe.shape != rhs.shape or probe.dtype != rhs.dtype:
         raise ValueError(
@@ -89,6 +87,9 @@ class CG:
 
     tolerance: float = 1e-6
     max_iterations: int = 200
+
+    def __post_init__(self) -> None:
+        _check_limits(self.tolerance, self.max_iterations)
 
     def solve(self, system: Problem) -> Solution:
         system = system.to_solution_dtype()
@@ -143,6 +144,15 @@ def warn_unless(what: str, converged: Tensor, residual: Tensor, tolerance: float
             "is ridge above sigma_max?",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
+        )
+
+
+def _check_limits(tolerance: float, max_iterations: int) -> None:
+    numbers = isinstance(tolerance, float | int) and isinstance(max_iterations, int)
+    if not numbers or not tolerance > 0 or max_iterations < 1:
+        raise (ValueError if numbers else TypeError)(
+            "tolerance must be positive and max_iterations at least 1, "
+            f"got {shown(tolerance)} and {shown(max_iterations)}"
         )
 
 

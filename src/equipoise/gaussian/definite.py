@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..arguments import shown
 from ..chain.checks import at, first
 from ..native.values import readable
 from . import passes
@@ -101,6 +102,8 @@ def check(embeddings: Tensor, ridge: float | Tensor, lengths: Tensor | None = No
 
 
 def check_share(share: float | Tensor) -> float | Tensor:
+    if not isinstance(share, Tensor | float | int):
+        raise TypeError(f"share must be a number above 0 and below 1, or a tensor of them, got {shown(share)}")
     has_value = not isinstance(share, Tensor) or readable(share)
     if has_value and not bool(((torch.as_tensor(share) > 0) & (torch.as_tensor(share) < 1)).all()):
         raise ValueError(f"share must be above 0 and below 1, got {share}")

@@ -7,6 +7,7 @@ import warnings
 
 from torch import Tensor
 
+from ..arguments import check_name, shown
 from ..native.values import readable
 from .conjugate import CG, warn_unless
 from .dense import Dense
@@ -58,10 +59,11 @@ def named(method: str | Solver, tolerance: float = 1e-6, max_iterations: int = 2
     >>> named("cg", tolerance=1e-4)
     CG(tolerance=0.0001, max_iterations=200)
     """
-    if not isinstance(method, str):
+    if isinstance(method, type) and hasattr(method, "solve"):
+        raise TypeError(f"method must be a solver, got {shown(method)}: write {method.__name__}()")
+    if hasattr(method, "solve"):
         return method
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, or a solver, got {method!r}")
+    check_name("method", method, METHODS, also=", or a solver")
     if method == "cg":
         return CG(tolerance, max_iterations)
     return Direct() if method == "direct" else Dense()

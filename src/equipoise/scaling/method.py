@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from ..arguments import shown
 from ..native.values import eager, plain, transformed
 from .broadcasting import apply
 from .factors import factors
@@ -251,7 +252,12 @@ def positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:
     Numbers become a tensor on the CPU, also where the default device is meta and could not hold them.
     """
     device = value.device if isinstance(value, Tensor) else "cpu"
-    value = torch.as_tensor(value, dtype=torch.get_default_dtype(), device=device)
+    if not isinstance(value, Tensor):
+        try:
+            value = torch.as_tensor(value, dtype=torch.get_default_dtype(), device=device)
+        except (TypeError, ValueError, RuntimeError):
+            hint = ": write scaling=..." if isinstance(value, Scaling | type) else ""
+            raise TypeError(f"{name} must be a positive number, or one per replica, got {shown(value)}{hint}") from None
     if value.is_meta:
         raise ValueError(f"{name} must have values, got a tensor on the meta device")
     if value.ndim > 1 or not bool((value > 0).all()) or not bool(value.isfinite().all()):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import chain
 from ..chain.problem import IGNORE
-from ..constraints import sorted_by_index
+from ..constraints import names_of
 from ..crf import ChainCRF
 from ..crf.potentials import Potentials
 from ..masking import Kept, keep
@@ -65,7 +65,7 @@ class SpanDecoder:
     ) -> None:
         if word_scores not in WORD_SCORES:
             raise ValueError(f"word_scores must be one of {', '.join(WORD_SCORES)}, got {word_scores!r}")
-        self.labels = sorted_by_index(labels) if isinstance(labels, Mapping) else tuple(labels)
+        self.labels = names_of(labels)
         self.scheme = recognize(self.labels, tags) if scheme is None else scheme
         self.tables = tables(self.labels, self.scheme)
         self.rules = rules(self.labels, self.scheme, self.tables)

@@ -59,7 +59,7 @@ def tables(labels: Sequence[str], scheme: str) -> Tables:
     if scheme == "none":
         size = len(labels)
         return Tables(torch.zeros(size, size).bool(), [None if label == "O" else label for label in labels])
-    if scheme.upper() == "IO":
+    if isinstance(scheme, str) and scheme.upper() == "IO":
         kinds = [None if label == "O" else label.removeprefix("I-") for label in labels]
         return Tables(torch.tensor([[a is not None and a == b for b in kinds] for a in kinds]), kinds)
     scheme, rules = named(scheme)

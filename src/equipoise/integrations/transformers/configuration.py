@@ -1,13 +1,17 @@
 """The configuration of an encoder with a CRF: the encoder's own configuration, and what the CRF is made of."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from ... import constraints, scaling
+from ... import constraints, objectives, scaling
+from ...arguments import check_flag, check_name, shown
 from ...crf import ChainCRF
+from ...crf.gold import POLICIES
+from ...crf.parts import scaling_meant
 from ...scaling import Scaling
 
 METHODS = {
@@ -63,8 +67,16 @@ class CRFConfig(PreTrainedConfig):
     start_from_labels: bool = False
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if not isinstance(self.id2label, Mapping | None):
+            raise TypeError(f"id2label must be a dictionary from numbers to labels, got {shown(self.id2label)}")
         super().__post_init__(**kwargs)
         check_labels(self.labels)
+        check_name("objective", self.objective, objectives.OBJECTIVES)
+        check_name("on_invalid", self.on_invalid, POLICIES)
+        for name in ("constrained", "boundaries", "start_from_labels"):
+            check_flag(name, getattr(self, name))
+        if self.scheme is not None:
+            constraints.named(self.scheme)
         self.label2id = {label: index for index, label in self.labels.items()}
         self.scaling = describe(self.scaling)
         self.special_token_ids = sorted(set(self.special_token_ids or []))
@@ -124,7 +136,13 @@ def describe(method: Scaling | Mapping[str, Any] | str | None) -> dict[str, Any]
     if isinstance(method, Scaling):
         method = {"name": type(method).__name__, **method.arguments()}
     if not isinstance(method, Mapping) or method.get("name") not in METHODS:
-        raise ValueError(f"scaling must be a method of equipoise.scaling ({', '.join(METHODS)}), got {method!r}")
+        value = method["name"] if isinstance(method, dict) and list(method) == ["name"] else method
+        hint = scaling_meant(value)
+        raise ValueError(
+            f"scaling must be a method of equipoise.scaling ({', '.join(METHODS)}), "
+            f"got {shown(value)}{f': write {hint}' if hint else ''}"
+        )
+    make_scaling(method)
     return dict(method)
 
 
@@ -135,5 +153,9 @@ def make_scaling(description: Mapping[str, Any]) -> Scaling:
     Offline(alpha=2)
     """
     arguments = {name: value for name, value in description.items() if name != "name"}
-    made: Scaling = METHODS[description["name"]](**arguments)
+    method = METHODS[description["name"]]
+    takes = list(inspect.signature(method).parameters)
+    if unexpected := [name for name in arguments if name not in takes]:
+        raise ValueError(f"scaling {method.__name__} takes {', '.join(takes)}, got {', '.join(map(str, unexpected))}")
+    made: Scaling = method(**arguments)
     return made

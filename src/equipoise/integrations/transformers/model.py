@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
+from ...arguments import check_flag
 from ...chain.checks import int64
 from ...chain.problem import IGNORE
+from ...constraints import names_of
 from ...crf import ChainCRF
 from ...crf.counted import BY_DEFAULT
 from ...scaling import Scaling
@@ -116,17 +118,19 @@ class CRFForTokenClassification(PreTrainedModel):
           (scaling): Learned(alpha=...)
         )
         """
+        names = id2label if isinstance(id2label, Mapping) else dict(enumerate(names_of(id2label, "id2label")))
+        check_flag("constraints", constraints)
+        method = describe(scaling)
         backbone, missing = load_encoder(encoder, **kwargs)
         own = backbone.config
         tokenizer = tokenizer or tokenizer_beside(encoder, **kwargs)
-        names = id2label if isinstance(id2label, Mapping) else dict(enumerate(id2label))
         config = CRFConfig(
             encoder_config=own,
             id2label=dict(names),
             scheme=scheme,
             constrained=constraints,
             objective=objective,
-            scaling=describe(scaling),
+            scaling=method,
             boundaries=boundaries,
             on_invalid=on_invalid,
             classifier_dropout=dropout_of(own) if dropout is None else dropout,
