@@ -6,8 +6,8 @@ gives the same bits. No function waits for the device.
 
 float32, M up to 4096; with more than 128 labels, all programs together process one position at a time (`wide`).
 alpha differs from that of `reference`: it holds both messages, (*batch, 2, L, M), each without the score of its own
-position (see `kernels`), and is undefined beyond the length. beta is empty, (*batch, 0), or, for long chains, holds the
-matrices of their chunks (see `scan`).
+position (see `message_kernels`), and is undefined beyond the length. beta is empty, (*batch, 0), or, for long chains,
+holds the matrices of their chunks (see `scan`).
 """
 
 import torch

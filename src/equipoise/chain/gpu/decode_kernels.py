@@ -6,7 +6,8 @@
 
 import triton.language as tl
 
-from .kernels import NEG_INF, add_scores, count_invalid, jit_unspecialized, load_scores, matrix
+from ...native.triton_start import jit_unspecialized
+from .score_kernels import NEG_INF, add_scores, count_invalid, load_scores, matrix
 
 NONE = tl.constexpr(-100)  # label of a position without one
 

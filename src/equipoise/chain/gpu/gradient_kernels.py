@@ -10,8 +10,9 @@ dU_t = r_t + l_t - n_t,    dW(i, j) = sum_t r_t(i) T_t(i, j) + S_t(i, j) l_{t+1}
 import triton
 import triton.language as tl
 
-from .kernels import NEG_INF, add_unary, jit_unspecialized, load_weight, matrix
+from ...native.triton_start import jit_unspecialized
 from .marginals_kernels import add_edge_mass, zero_tail
+from .score_kernels import NEG_INF, add_unary, load_weight, matrix
 from .total_kernels import store_total
 from .transport_kernels import centred
 

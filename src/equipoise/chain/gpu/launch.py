@@ -19,9 +19,9 @@ from ..checks import int64
 from . import (
     decode_kernels,
     gradient_kernels,
-    kernels,
     log_marginals_kernels,
     marginals_kernels,
+    message_kernels,
     transport_kernels,
 )
 
@@ -116,7 +116,7 @@ class Launcher(Chains):
         chunk = chunk or self.plan.length
         chunks = self.chunks(chunk)
         arguments = boundaries, int64_labels(labels), state, log_z, chunk, chunks
-        self.run(kernels.messages_kernel, 2 * chunks, *arguments)
+        self.run(message_kernels.messages_kernel, 2 * chunks, *arguments)
         return log_z, state
 
     def marginals(self, weight: Tensor, state: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:

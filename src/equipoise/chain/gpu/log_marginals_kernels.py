@@ -10,8 +10,9 @@ the cross-entropy  -1/length sum_t log p_t(y_t)  and the most probable label of 
 import triton
 import triton.language as tl
 
+from ...native.triton_start import jit_unspecialized
 from .decode_kernels import NONE
-from .kernels import NEG_INF, finite, jit_unspecialized
+from .score_kernels import NEG_INF, finite
 
 
 @jit_unspecialized

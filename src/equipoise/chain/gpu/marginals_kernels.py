@@ -7,7 +7,8 @@
 import triton
 import triton.language as tl
 
-from .kernels import NEG_INF, add_unary, finite, jit_unspecialized, load_weight, matrix
+from ...native.triton_start import jit_unspecialized
+from .score_kernels import NEG_INF, add_unary, finite, load_weight, matrix
 from .total_kernels import store_total
 
 

@@ -17,7 +17,8 @@ Its gradient reverses this step. With g_t the gradient of log q_t,
 import triton
 import triton.language as tl
 
-from .kernels import NEG_INF, count_invalid, finite, jit_unspecialized
+from ...native.triton_start import jit_unspecialized
+from .score_kernels import NEG_INF, count_invalid, finite
 
 
 @triton.jit

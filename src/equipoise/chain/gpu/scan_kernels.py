@@ -7,8 +7,9 @@
 import triton
 import triton.language as tl
 
+from ...native.triton_start import jit_unspecialized
 from .decode_kernels import NONE
-from .kernels import (
+from .score_kernels import (
     LOG_2,
     NEG_INF,
     add_scores,
@@ -18,7 +19,6 @@ from .kernels import (
     exp_scores,
     exponent,
     finite,
-    jit_unspecialized,
     label_score,
     load_ahead,
     load_matrix,
@@ -148,7 +148,7 @@ def block_product_kernel(
 
 @triton.jit
 def add_scores_to_rows(a, u):
-    """`kernels.add_scores` for every row of a."""
+    """`score_kernels.add_scores` for every row of a."""
     top = finite(tl.max(u, 0))
     x = a + (u - top)[None, :]
     peak = tl.max(x, 1)

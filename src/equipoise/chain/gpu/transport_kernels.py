@@ -1,6 +1,6 @@
 """Mass on positions, carried along the chain in Triton: `reference.transport` without weights on edges.
 
-It is carried by T to the right and by S to the left (see `kernels`), one program each:
+It is carried by T to the right and by S to the left (see `message_kernels`), one program each:
 
     r_{t+1} = r_t T_t + n_{t+1},    l_t = S_t l_{t+1} + n_t
 
@@ -17,13 +17,13 @@ the next position, where it is taken out.
 import triton
 import triton.language as tl
 
-from .kernels import (
+from ...native.triton_start import jit_unspecialized
+from .score_kernels import (
     NEG_INF,
     add_unary,
     exp_scores,
     finite,
     inverse,
-    jit_unspecialized,
     load_matrix,
     load_scores,
     load_weight,

@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-from .kernels import jit_unspecialized
+from ...native.triton_start import jit_unspecialized
 
 
 @triton.jit

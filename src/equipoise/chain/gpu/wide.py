@@ -16,7 +16,7 @@ from ...native.triton_start import prepare, start
 from ...native.values import resolved
 from ..problem import IGNORE, Problem, positions
 from ..reference import finite
-from . import kernels, log_marginals_kernels, wide_decode_kernels, wide_gradient_kernels, wide_kernels
+from . import log_marginals_kernels, score_kernels, wide_decode_kernels, wide_gradient_kernels, wide_kernels
 from .launch import Chains, int64_labels, weight_and_stride
 
 MIN_LABELS, MAX_LABELS = 129, 4096
@@ -63,7 +63,7 @@ class Wide(Chains):
         if not w.numel():
             return w, w.new_zeros(self.plan.matrices, 2)
         top, bottom = w.amax(-1, keepdim=True), w.amin(-1, keepdim=True)
-        in_exp = top - bottom <= kernels.EXP_RANGE.value
+        in_exp = top - bottom <= score_kernels.EXP_RANGE.value
         top = finite(top)
         shifted = (w - top).view(self.plan.matrices, *self.plan.shape[-3:])
         stored = torch.where(in_exp[..., None, None], shifted.exp(), shifted)

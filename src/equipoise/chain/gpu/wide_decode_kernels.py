@@ -6,8 +6,9 @@
 
 import triton.language as tl
 
+from ...native.triton_start import jit_unspecialized
 from .decode_kernels import NONE
-from .kernels import NEG_INF, finite, jit_unspecialized
+from .score_kernels import NEG_INF, finite
 from .wide_kernels import load_peak, sequences
 
 UNROLL = tl.constexpr(4)

@@ -10,7 +10,8 @@ dW(i, j) = sum_t r_t(i) T_t(i, j) + S_t(i, j) l_{t+1}(j),    r_t = w p_t for log
 import triton
 import triton.language as tl
 
-from .kernels import NEG_INF, finite, jit_unspecialized, load_scores
+from ...native.triton_start import jit_unspecialized
+from .score_kernels import NEG_INF, finite, load_scores
 from .transport_kernels import centred
 from .wide_kernels import add, load_bounds, load_tile
 

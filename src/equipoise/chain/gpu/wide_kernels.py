@@ -1,4 +1,4 @@
-"""Message passing with many labels in Triton: the recursions of `kernels`, one launch per position (see `wide`).
+"""Message passing with many labels in Triton: the recursions of `message_kernels`, a launch per position (see `wide`).
 
 A program computes COLUMNS labels of the next position for up to ROWS sequences that share a matrix, so that a matrix is
 read once for all of them. Both directions are launched together: the right pass writes position s, the left pass
@@ -14,7 +14,8 @@ exp(W - max W), or W - max W, and the same transposed.
 import triton
 import triton.language as tl
 
-from .kernels import LOG_2, NEG_INF, exponent, finite, inverse, jit_unspecialized, label_score, minus_score
+from ...native.triton_start import jit_unspecialized
+from .score_kernels import LOG_2, NEG_INF, exponent, finite, inverse, label_score, minus_score
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...native.values import resolved
 from .. import systems
 from ..passes import FEW, Gradients
-from . import kernels
+from . import product_kernels
 from . import systems as small
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -83,7 +83,7 @@ def turn(embeddings: Tensor, q: Tensor) -> Tensor:
     out, rows = torch.empty_like(embeddings), _rows(embeddings, 1)
     dims, _, wide = _sizes(embeddings, 1)
     _run(
-        kernels.turn_kernel,
+        product_kernels.turn_kernel,
         (math.ceil(length / rows), count),
         *(embeddings, q.contiguous(), out, length, *embeddings.stride(), *out.stride(), dims, wide, rows),
     )
@@ -119,11 +119,11 @@ def expand(x: Tensor, c: Tensor, embeddings: Tensor, ridge: Tensor) -> Tensor:
     if _few(embeddings, m):
         rows, padded = 512, 1 << (m - 1).bit_length()
         sizes = m, embeddings.shape[-1], padded, rows, STEP
-        _run(kernels.expand_few_kernel, (math.ceil(length / rows), count), *given, *sizes)
+        _run(product_kernels.expand_few_kernel, (math.ceil(length / rows), count), *given, *sizes)
     else:
         rows = _rows(embeddings, m)
         grid, sizes = (math.ceil(length / rows), count), (m, *_sizes(embeddings, m), rows)
-        _run(kernels.expand_kernel, grid, *given, *sizes, warps=_few_warps(embeddings))
+        _run(product_kernels.expand_kernel, grid, *given, *sizes, warps=_few_warps(embeddings))
     return out
 
 
@@ -145,7 +145,7 @@ def spread(
     of_embeddings = torch.empty_like(embeddings) if wanted[1] else None
     of_ridge = _empty(g, count, blocks) if wanted[2] else None
     _run(
-        kernels.spread_few_kernel if few else kernels.spread_kernel,
+        product_kernels.spread_few_kernel if few else product_kernels.spread_kernel,
         (blocks, count),
         *(g, e, s, c, embeddings, ridge, of_unary, of_embeddings, of_ridge, length, blocks),
         *(*g.stride(), *s.stride(), *embeddings.stride()),
@@ -169,11 +169,11 @@ def moments(x: Tensor, embeddings: Tensor, gram: bool) -> tuple[Tensor, Tensor]:
     strides = *x.stride(), *embeddings.stride()
     if not gram and m <= FEW_LABELS and wide <= 32:
         given: tuple[Any, ...] = (x, embeddings, product, length, chunk, parts)
-        _run(kernels.contract_few_kernel, (parts, count), *given, *strides, m, dims, wide, rows)
+        _run(product_kernels.contract_few_kernel, (parts, count), *given, *strides, m, dims, wide, rows)
     else:
         given = (x, embeddings, square, product, length, chunk, parts)
         sizes = m, dims, padded, wide, rows, gram
-        _run(kernels.moments_kernel, (parts, count), *given, *strides, *sizes, warps=_few_warps(embeddings))
+        _run(product_kernels.moments_kernel, (parts, count), *given, *strides, *sizes, warps=_few_warps(embeddings))
     return square, product
 
 
