@@ -36,7 +36,7 @@ PUBLIC = (
 
 
 def test_public_names() -> None:
-    names = "ChainCRF GaussianCRF ScoredSpan SpanDecoder chain constraints gaussian labels objectives scaling"
+    names = "ChainCRF GaussianCRF ScoredSpan SpanDecoder Tagger chain constraints gaussian labels objectives scaling"
     for name in names.split():
         assert hasattr(equipoise, name)
     functions = "score log_partition log_marginals edge_marginals decode top_k sample entropy mean_field"

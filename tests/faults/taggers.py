@@ -21,7 +21,7 @@ from tagger.small import sentences
 
 from equipoise.files.errors import DataError
 from equipoise.files.tensors import BadFileError
-from equipoise.tagger import Tagger, load
+from equipoise.tagger import TaggingModel, load
 from equipoise.tagger.description import text
 from equipoise.tagger.features import Vocabulary
 from equipoise.tagger.model import NoScoresError, save
@@ -38,12 +38,12 @@ ABOUT: dict[str, Any] = {"settings": {}, "sentences": [12, 3], "finished": True,
 Tags = list[tuple[tuple[str, ...], list[float]]]
 
 
-def made(kind: str, seed: int = 0) -> Tagger:
+def made(kind: str, seed: int = 0) -> TaggingModel:
     """A small net with random weights."""
     torch.manual_seed(seed)
     tags = infer(TRAIN, None, "train")
     if kind == "bilstm":
-        return Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in TRAIN]), len(tags.labels), SIZES))
+        return TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in TRAIN]), len(tags.labels), SIZES))
     import tiny_encoder
 
     from equipoise.tagger import encoder

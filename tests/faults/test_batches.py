@@ -11,7 +11,7 @@ from tagger.small import sentences
 from equipoise.crf.potentials import Potentials
 from equipoise.labels import Span
 from equipoise.spans.probability import span_probabilities
-from equipoise.tagger import Tagger, training
+from equipoise.tagger import TaggingModel, training
 from equipoise.tagger.columns import Sentence
 from equipoise.tagger.features import Vocabulary
 from equipoise.tagger.model import CHUNK_WORDS
@@ -61,7 +61,7 @@ def test_words_of_many_characters_count_as_several() -> None:
 
 def test_prediction_and_balance_have_a_bound_and_the_same_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = Sizes(word=8, character=4, filters=8, shape=4, hidden=8)
-    own = Tagger(infer(SHORT, None, "a"), BiLSTM(Vocabulary.of([x.words for x in SHORT]), 5, sizes))
+    own = TaggingModel(infer(SHORT, None, "a"), BiLSTM(Vocabulary.of([x.words for x in SHORT]), 5, sizes))
     words = [x.words for x in [*SHORT[:100], long(8_000), *SHORT[100:], long(1_000)]]
     read: list[int] = []
     forward = BiLSTM.forward

@@ -10,7 +10,7 @@ import torch
 from tagger.small import sentences, write
 
 from equipoise.files import tensors
-from equipoise.tagger import Tagger, training
+from equipoise.tagger import TaggingModel, training
 from equipoise.tagger.columns import Sentence
 from equipoise.tagger.features import Vocabulary
 from equipoise.tagger.model import NoScoresError
@@ -27,10 +27,10 @@ def many_tags(number: int) -> list[Sentence]:
     return [Sentence((f"w{i}",) * 3, (f"T{i}", f"T{draw.randrange(number)}", "O")) for i in range(number)]
 
 
-def tagger(data: list[Sentence], scheme: str | None) -> Tagger:
+def tagger(data: list[Sentence], scheme: str | None) -> TaggingModel:
     tags = infer(data, scheme, "train")
     torch.manual_seed(0)
-    return Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in data]), len(tags.labels), SIZES))
+    return TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in data]), len(tags.labels), SIZES))
 
 
 @pytest.mark.parametrize("rate", [1e20, 1e30])
@@ -67,7 +67,7 @@ def test_the_best_model_before_a_divergence_stays(tmp_path: Path, monkeypatch: p
     data, run = sentences(40), training._epoch
     fit(tagger(data, None), data, data, Settings(3, 0.01, 8), tmp_path / "whole")
 
-    def epoch(own: Tagger, train: list[Sentence], settings: Settings, number: int, *rest: object) -> float:
+    def epoch(own: TaggingModel, train: list[Sentence], settings: Settings, number: int, *rest: object) -> float:
         loss = run(own, train, settings, number, *rest)
         if number == 2:
             next(own.parameters()).data[:] = torch.nan

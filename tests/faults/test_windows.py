@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 import tiny_encoder
 
-from equipoise.tagger import Tagger, encoder
+from equipoise.tagger import TaggingModel, encoder
 from equipoise.tagger.columns import Sentence
 from equipoise.tagger.tagset import TagSet
 from equipoise.tagger.training import Settings, fit
@@ -21,18 +21,18 @@ SHORT = ("anna", "went", "to")
 
 
 @pytest.fixture(scope="module")
-def tagger(tmp_path_factory: pytest.TempPathFactory) -> Tagger:
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> TaggingModel:
     return encoder.make(TAGS, tiny_encoder.save(tmp_path_factory.mktemp("encoder")))
 
 
-def loss(tagger: Tagger, sentences: list[tuple[str, ...]], tags: list[tuple[str, ...]]) -> torch.Tensor:
+def loss(tagger: TaggingModel, sentences: list[tuple[str, ...]], tags: list[tuple[str, ...]]) -> torch.Tensor:
     torch.manual_seed(0)
     tagger.train()
     tagger.net.model.eval()  # without dropout
     return tagger.loss(sentences, tags).detach()
 
 
-def test_tags_beyond_the_window_do_not_change_the_loss(tagger: Tagger) -> None:
+def test_tags_beyond_the_window_do_not_change_the_loss(tagger: TaggingModel) -> None:
     plain = loss(tagger, [WORDS], [("O",) * 700])
     for changed in (62, 64, 600):
         beyond = ("B-X", "I-X") * ((700 - changed) // 2)
@@ -41,7 +41,7 @@ def test_tags_beyond_the_window_do_not_change_the_loss(tagger: Tagger) -> None:
     torch.testing.assert_close(plain, loss(tagger, [WORDS[:62]], [("O",) * 62]))
 
 
-def test_words_without_a_token_do_not_count_in_training(tagger: Tagger) -> None:
+def test_words_without_a_token_do_not_count_in_training(tagger: TaggingModel) -> None:
     words, tags = ("anna", "\u00a0", "went", "\u3000"), ("B-X", "B-X", "I-X", "B-X")
     plain = loss(tagger, [("anna", "went")], [("B-X", "I-X")])
     torch.testing.assert_close(loss(tagger, [words], [tags]), plain)
@@ -52,7 +52,7 @@ def test_words_without_a_token_do_not_count_in_training(tagger: Tagger) -> None:
     assert len(next(tagger.tag([words])).tags) == 4
 
 
-def test_prediction_reads_every_word(tagger: Tagger) -> None:
+def test_prediction_reads_every_word(tagger: TaggingModel) -> None:
     """In windows; the best epoch is chosen by all words, so also by those that training did not read."""
     words = tuple(tiny_encoder.WORDS[i % 5] for i in range(700))
     tagger.eval()

@@ -23,7 +23,7 @@ from tagger.small import sentences
 
 from equipoise import cli
 from equipoise.files.escaping import escaped
-from equipoise.tagger import Tagger
+from equipoise.tagger import TaggingModel
 from equipoise.tagger.features import Vocabulary
 from equipoise.tagger.net import BiLSTM, Sizes
 from equipoise.tagger.tagset import infer
@@ -63,7 +63,7 @@ def _files(pretrained: bool) -> dict[str, bytes]:
             tagger = encoder.make(tags, tiny_encoder.save(Path(untrained)))
     else:
         sizes = Sizes(word=8, character=4, filters=8, shape=4, hidden=8)
-        tagger = Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in data]), 5, sizes))
+        tagger = TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in data]), 5, sizes))
     with tempfile.TemporaryDirectory() as folder:
         fit(tagger, data, data, Settings(6, 0.02, 8), Path(folder))
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}

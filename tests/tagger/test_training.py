@@ -10,7 +10,7 @@ from tagger.small import sentences
 
 from equipoise.crf.counts import association, count_all
 from equipoise.files.errors import DataError
-from equipoise.tagger import Tagger, load
+from equipoise.tagger import TaggingModel, load
 from equipoise.tagger.evaluation import evaluate
 from equipoise.tagger.features import Vocabulary
 from equipoise.tagger.folder import STATE
@@ -23,11 +23,11 @@ TRAIN, VALID = sentences(40), sentences(20, seed=1)
 SETTINGS = Settings(epochs=4, learning_rate=0.02, batch=8)
 
 
-def tagger() -> Tagger:
+def tagger() -> TaggingModel:
     tags = infer(TRAIN, None, "train")
     torch.manual_seed(0)
     sizes = Sizes(word=8, character=4, filters=8, shape=4, hidden=8, dropout=0.3)
-    return Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in TRAIN]), len(tags.labels), sizes))
+    return TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in TRAIN]), len(tags.labels), sizes))
 
 
 class Stop(Exception):  # noqa: N818
@@ -126,7 +126,9 @@ def test_transitions_start_from_the_tags_of_the_training_sentences(tmp_path: Pat
         new = tagger()
         calls = iter([True])
 
-        def step(number: int, batches: int, loss: float, new: Tagger = new, calls: Iterator[bool] = calls) -> None:
+        def step(
+            number: int, batches: int, loss: float, new: TaggingModel = new, calls: Iterator[bool] = calls
+        ) -> None:
             if next(calls, False):
                 seen.append(float(new.crf.scaling.log_scales[1]))
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 
 from ..files.errors import DataError
@@ -15,14 +14,13 @@ from ..files.writing import WritingError, write_whole
 from ..spans.tables import broken
 from ..tagger import columns
 from ..tagger.columns import Sentence
+from ..tagger.estimator import Tagger
 from ..tagger.evaluation import Evaluation, confusion_lines, evaluate, table
-from ..tagger.features import Vocabulary
 from ..tagger.folder import STATE, WEIGHTS, has_model, locked
 from ..tagger.html import page
-from ..tagger.model import Tagger, load
-from ..tagger.net import BiLSTM
-from ..tagger.tagset import TagSet, infer
-from ..tagger.training import Settings, default_epochs, fit
+from ..tagger.model import TaggingModel, load
+from ..tagger.tagset import TagSet
+from ..tagger.training import fit
 from . import tag_output
 from .output import printing
 from .running import Device, check_device
@@ -45,6 +43,7 @@ def tag_train(
     valid: Path | None = None,
     test: Path | None = None,
     encoder: str | None = None,
+    net: Literal["bilstm"] = "bilstm",
     out: Path,
     scheme: Scheme = "auto",
     word_column: int = 1,
@@ -52,7 +51,7 @@ def tag_train(
     separator: str | None = None,
     epochs: int | None = None,
     learning_rate: float | None = None,
-    batch: int = 32,
+    batch: int | None = None,
     seed: int = 0,
     device: Device = "cpu",
     resume: Flag = False,
@@ -65,7 +64,8 @@ def tag_train(
         train: File to learn from, plain or gzipped.
         valid: File that decides which epoch is best; by default a tenth of the sentences of --train.
         test: File to score at the end; by default the validation sentences are scored.
-        encoder: Pretrained encoder: a folder or a name on the Hugging Face hub. By default a BiLSTM is trained.
+        encoder: Pretrained encoder: a folder or a name on the Hugging Face hub. By default the net is trained.
+        net: bilstm: a BiLSTM over words and their characters.
         out: Folder for the model.
         scheme: Tagging scheme. auto: it is detected. none: plain labels, one per word.
         word_column: Column of the word, from 1; -1 is the last one.
@@ -73,7 +73,7 @@ def tag_train(
         separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
         epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs.
         learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0001.
-        batch: Sentences per step.
+        batch: Sentences per step; by default 32, fewer for less than 320 sentences.
         seed: Seed of the initial values, the order of sentences, and the default validation part.
         device: Device.
         resume: Continue an interrupted training; the other options must be the same.
@@ -83,32 +83,23 @@ def tag_train(
     check_device(device)
     _check_folder(out, resume, overwrite)
     parts = read_parts((train, valid, test), (word_column, tag_column, separator), seed)
-    tags = infer(parts[0], None if scheme == "auto" else scheme, train)
-    _warn_about(tags, parts, (train, valid or train, test))
-    torch.manual_seed(seed)
-    if encoder is None:
-        tagger = Tagger(tags, BiLSTM(Vocabulary.of([x.words for x in parts[0]]), len(tags.labels)))
-        number = default_epochs(len(parts[0]), batch) if epochs is None else epochs
-        settings = Settings(number, 2e-3 if learning_rate is None else learning_rate, batch, seed=seed)
-    else:
-        from ..tagger import encoder as pretrained
-
-        tagger = pretrained.make(tags, encoder)
+    own = Tagger(net, encoder, scheme, epochs, learning_rate, batch, seed, device)
+    tagger, settings = own.start(parts[0], train)
+    _warn_about(tagger.tags, parts, (train, valid or train, test))
+    if encoder is not None:
         _warn_about_window(tagger.net, parts[0], train)
-        number, highest = 5 if epochs is None else epochs, 1e-4 if learning_rate is None else learning_rate
-        settings = Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
-    tagger.to(device)
     if not as_json:
-        data = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation, {len(tags.labels)} tags"
-        _say(f"{data}, scheme {tags.scheme}; {sum(x.numel() for x in tagger.parameters()):,} parameters")
+        data = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation"
+        labels, number = tagger.tags, sum(x.numel() for x in tagger.parameters())
+        _say(f"{data}, {len(labels.labels)} tags, scheme {labels.scheme}; {number:,} parameters")
     with locked(out):
         _check_folder(out, resume, overwrite)  # another training may have ended meanwhile
         if overwrite:
             (out / STATE).unlink(missing_ok=True)
         try:
             with watching(settings.epochs, quiet=as_json) as watch:
-                own = (tagger, parts[0], parts[1], settings, out)
-                history = fit(*own, resume=resume, watch=watch.epoch, step=watch.step)
+                arguments = (tagger, parts[0], parts[1], settings, out)
+                history = fit(*arguments, resume=resume, watch=watch.epoch, step=watch.step)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_kept(out)) from None
         except WritingError as error:
@@ -253,7 +244,7 @@ def _kept(out: Path) -> str:
     return "nothing was saved: the model is written after each epoch"
 
 
-def _scores(tagger: Tagger, sentences: Sequence[Sentence]) -> Evaluation:
+def _scores(tagger: TaggingModel, sentences: Sequence[Sentence]) -> Evaluation:
     found = [one.tags for one in tagger.tag([x.words for x in sentences], probabilities=False)]
     return evaluate(tagger.tags, sentences, found)
 

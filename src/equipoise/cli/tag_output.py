@@ -10,7 +10,7 @@ from ..tagger.evaluation import Evaluation, confusion_lines, table
 from ..tagger.folder import describe
 from ..tagger.model import Tagged
 from ..tagger.pieces import pieces
-from ..tagger.training import Epoch
+from ..tagger.training_state import Epoch
 from ..tagger.words import Text
 
 

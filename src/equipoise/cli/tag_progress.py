@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..tagger.training import Epoch
+from ..tagger.training_state import Epoch, line
 
 
 class Watch(NamedTuple):
@@ -46,14 +46,3 @@ def watching(epochs: int, *, quiet: bool = False) -> Iterator[Watch]:
                 bar.update(task, completed=done + batch / batches, description=text)
 
             yield Watch(finished, step)
-
-
-def line(history: Sequence[Epoch], epochs: int) -> str:
-    """One line on the last epoch.
-
-    >>> line([Epoch(loss=3.2149, f1=0.9102, ratio=2.0, seconds=31.2)], 15)
-    'epoch 1/15: loss 3.21, F1 91.02 %, best 91.02 %, 31 s'
-    """
-    last, best = history[-1], max(epoch.f1 for epoch in history)
-    numbers = f"loss {last.loss:.2f}, F1 {100 * last.f1:.2f} %, best {100 * best:.2f} %, {last.seconds:.0f} s"
-    return f"epoch {len(history)}/{epochs}: {numbers}"

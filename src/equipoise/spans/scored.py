@@ -16,6 +16,14 @@ class ScoredSpan(NamedTuple):
     runner_up: str | None = None  # None if no other label is possible
     runner_up_probability: float | None = None
 
+    @property
+    def span(self) -> Span:
+        """
+        >>> ScoredSpan(0, 2, "PER", 0.9).span
+        Span(kind='PER', start=0, stop=2)
+        """
+        return Span(self.label, self.start, self.end)
+
 
 def scored(span: Span, row: Mapping[str, float], starts: Sequence[int], stops: Sequence[int]) -> ScoredSpan:
     """A span of units from the probabilities of all labels, and where the units of its sequence start and stop."""

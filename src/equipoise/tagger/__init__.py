@@ -4,6 +4,7 @@ It is separate from the experiments: one model, one training loop in plain torch
 """
 
 from .columns import Sentence
-from .model import Tagger, load
+from .estimator import Tagger
+from .model import TaggingModel, load
 
-__all__ = ["Sentence", "Tagger", "load"]
+__all__ = ["Sentence", "Tagger", "TaggingModel", "load"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..files.errors import DataError
 from ..repository import install
 from .folder import DESCRIPTION, WEIGHTS, Content
-from .model import Tagger
+from .model import TaggingModel
 from .tagset import TagSet
 
 TOKEN = {"content", "single_word", "lstrip", "rstrip", "normalized", "special", "id", "__type"}
@@ -73,7 +73,7 @@ class Encoder(nn.Module):
         return tokenize_words(self.tokenizer, sentences, truncation=True, max_length=self.window)
 
 
-def make(tags: TagSet, name: str) -> Tagger:
+def make(tags: TagSet, name: str) -> TaggingModel:
     """A tagger on a pretrained encoder: a folder, or a name on the Hugging Face hub."""
     integration, load_tokenizer = _imported()
     offline = not Path(name).is_dir() and _unreachable(name)
@@ -91,7 +91,7 @@ def make(tags: TagSet, name: str) -> Tagger:
     except Exception as error:  # transformers raises errors of every type about fields of files
         reason = "the hub cannot be reached, and its cache on this machine does not have it"
         raise _not_loaded(name, reason if offline else _on_one_line(error)) from error
-    return Tagger(tags, net, model.crf)
+    return TaggingModel(tags, net, model.crf)
 
 
 def _check_tokenizer(net: Encoder) -> None:
@@ -146,7 +146,7 @@ def save(net: nn.Module, folder: Path) -> None:
         raise OSError(_on_one_line(error)) from error
 
 
-def load(tags: TagSet, content: Content) -> Tagger:
+def load(tags: TagSet, content: Content) -> TaggingModel:
     """The tagger of these files. Nothing else is read: transformers sees copies of the files of the tokenizer only."""
     integration, load_tokenizer = _imported()
     from safetensors.torch import load as parse
@@ -176,7 +176,7 @@ def load(tags: TagSet, content: Content) -> Tagger:
     tokenizer.name_or_path = model.config.name_or_path = str(content.path)
     with _named(content.path / "config.json"), torch.no_grad():
         net.eval()([("a",)])  # some fields are used only here
-    return Tagger(tags, net, model.crf)
+    return TaggingModel(tags, net, model.crf)
 
 
 def _config(integration: Any, content: Content, weights: Mapping[str, Tensor]) -> Any:

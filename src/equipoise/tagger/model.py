@@ -18,7 +18,7 @@ from ..crf import ChainCRF
 from ..files import tensors
 from ..files.errors import DataError
 from ..labels import Span
-from ..spans.probability import span_probabilities
+from ..spans.probability import type_probabilities
 from .batches import cut
 from .features import Vocabulary
 from .folder import DESCRIPTION, WEIGHTS, Content, read, write
@@ -38,20 +38,24 @@ class Tagged(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...]
     spans: list[Span]
-    probabilities: list[float]
+    kinds: list[dict[str, float]]  # for each span, the probability of every type with its boundaries
+
+    @property
+    def probabilities(self) -> list[float]:
+        return [row[span.kind] for span, row in zip(self.spans, self.kinds, strict=True)]
 
 
 class NoScoresError(ValueError):
     """Scores are NaN or infinite, so a sentence has no loss and no tags."""
 
 
-class Tagger(nn.Module):
+class TaggingModel(nn.Module):
     """A net and a CRF. The net maps sentences to unary scores (B, L, M) and the mask (B, L) of their words.
 
     `rule` is the number of the rule by which its texts are split into words, see `splitting`.
 
     >>> tags, known = TagSet(("O", "B-LOC", "I-LOC"), "IOB2"), Vocabulary.of([("Rome", "fell")])
-    >>> tagger = Tagger(tags, BiLSTM(known, 3))
+    >>> tagger = TaggingModel(tags, BiLSTM(known, 3))
     >>> [len(one.tags) for one in tagger.tag([("Rome", "fell"), (), ("so",)])]
     [2, 0, 1]
     """
@@ -64,6 +68,7 @@ class Tagger(nn.Module):
             crf = ChainCRF(len(tags.labels), scaling.Learned(), rules, on_invalid="repair" if rules else "raise")
         self.crf = crf
         self.number = {label: i for i, label in enumerate(tags.labels)}
+        self.about: dict[str, Any] = {}  # how it was trained
 
     def loss(self, sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> Tensor:
         """The mean negative log-likelihood of the tags."""
@@ -93,9 +98,9 @@ class Tagger(nn.Module):
             tagged = [self._labels(row[: len(x)]) for row, x in zip(decoded, chunk, strict=True)]
             spans = [self.tags.spans(tags) for tags in tagged]
             if probabilities:
-                each = span_probabilities(self.crf.potentials(unary, mask), spans, self.tags.tables)
+                each = type_probabilities(self.crf.potentials(unary, mask), spans, self.tags.tables)
             else:
-                each = [[1.0] * len(found) for found in spans]
+                each = [[{span.kind: 1.0} for span in found] for found in spans]
             yield from map(Tagged, map(tuple, chunk), map(tuple, tagged), spans, each)
 
     def _labels(self, numbers: Sequence[int]) -> list[str]:
@@ -111,7 +116,7 @@ class Tagger(nn.Module):
         return float(self.crf.balance(*self.net(next(cut(((x, x) for x in sentences), RATIO, RATIO_WORDS)))))
 
 
-def save(tagger: Tagger, folder: Path, about: dict[str, Any]) -> None:
+def save(tagger: TaggingModel, folder: Path, about: dict[str, Any]) -> None:
     """Write a tagger to a folder, in place of the one that is there. `about` says how it was trained."""
     net = tagger.net
     fields = {"labels": tagger.tags.labels, "scheme": tagger.tags.scheme, "words": tagger.rule, "training": about}
@@ -124,7 +129,7 @@ def save(tagger: Tagger, folder: Path, about: dict[str, Any]) -> None:
         write(folder, fields, lambda path: save_encoder(net, path))
 
 
-def load(folder: Path | str, device: str = "cpu") -> Tagger:
+def load(folder: Path | str, device: str = "cpu") -> TaggingModel:
     """The tagger in a folder that `equipoise tag train` wrote. Raises DataError if anything in it does not fit."""
     content = read(Path(folder))
     tags = TagSet(tuple(content.fields["labels"]), content.fields["scheme"])
@@ -138,10 +143,11 @@ def load(folder: Path | str, device: str = "cpu") -> Tagger:
     broken = [name for name, x in tagger.named_parameters() if not bool(x.isfinite().all())]
     if broken:
         raise DataError(f"{content.path / WEIGHTS}: the weights {broken[0]} are not finite")
+    tagger.about = content.fields["training"]
     return tagger.to(device).eval()
 
 
-def _bilstm(tags: TagSet, content: Content) -> Tagger:
+def _bilstm(tags: TagSet, content: Content) -> TaggingModel:
     """The tagger with a BiLSTM. Shapes are compared before memory for them is taken."""
     path, size = content.path / WEIGHTS, len(tags.labels)
     weights, text = tensors.parse(content.files[WEIGHTS], path)
@@ -156,7 +162,7 @@ def _bilstm(tags: TagSet, content: Content) -> Tagger:
         if got != shape:
             what = f"{name} has the shape {got and list(got)}, and {DESCRIPTION} wants {list(shape)}"
             raise DataError(f"{path} does not belong to {DESCRIPTION}: {what}")
-    tagger = Tagger(tags, BiLSTM(known, size, sizes))
+    tagger = TaggingModel(tags, BiLSTM(known, size, sizes))
     try:
         tagger.load_state_dict(weights)
     except RuntimeError as error:

@@ -10,7 +10,7 @@ from .words import Text
 def pieces(one: Tagged, text: Text) -> Iterator[tuple[str, Span | None, float]]:
     """Characters, their span or None, and the probability of the span. Joined, they are `text.characters`.
 
-    >>> one = Tagged(("in", "Rome", "."), ("O", "B-LOC", "O"), [Span("LOC", 1, 2)], [0.5])
+    >>> one = Tagged(("in", "Rome", "."), ("O", "B-LOC", "O"), [Span("LOC", 1, 2)], [{"LOC": 0.5}])
     >>> list(pieces(one, Text(one.words, "in Rome.")))
     [('in ', None, 1.0), ('Rome', Span(kind='LOC', start=1, stop=2), 0.5), ('.', None, 1.0)]
     """

@@ -2,13 +2,12 @@
 
 A batch has up to `batch` sentences, and up to `batch * WORDS` words with padding.
 
-The best parameters by F1 on the validation sentences are kept in the folder of the model. After each epoch the whole
-state is written beside them, so an interrupted training continues with identical results: the order of sentences and
-the dropout of an epoch depend only on the seed and the number of the epoch.
+The best parameters by F1 on the validation sentences are the result, in memory or in the folder of the model. There,
+after each epoch the whole state is written beside them (`training_state`), so an interrupted training continues with
+identical results: the order of sentences and the dropout of an epoch depend only on the seed and the number of the
+epoch.
 """
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -17,18 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from ..crf.counted import BY_DEFAULT
-from ..files import tensors
-from ..files.errors import DataError
-from ..files.writing import WritingError
 from .batches import cut
 from .columns import Sentence
 from .evaluation import evaluate
-from .folder import DESCRIPTION, STATE, change, describe, has_model
-from .model import NoScoresError, Tagger, save
+from .folder import STATE
+from .model import NoScoresError, TaggingModel, save
+from .training_state import Epoch, digest, finish, resumed, write
 
 POOL = 20
 """Sentences of this many batches are sorted by length before they are cut into batches."""
@@ -61,14 +57,6 @@ class DivergenceError(ValueError):
     """The training has no result, because its numbers are no longer finite."""
 
 
-@dataclass(frozen=True)
-class Epoch:
-    loss: float
-    f1: float  # on the validation sentences
-    ratio: float  # ||U|| / ||W||
-    seconds: float
-
-
 def default_epochs(sentences: int, batch: int, steps: int = 2500, least: int = 10, most: int = 100) -> int:
     """The number of epochs that gives about this many steps.
 
@@ -79,49 +67,64 @@ def default_epochs(sentences: int, batch: int, steps: int = 2500, least: int = 1
 
 
 def fit(
-    tagger: Tagger,
+    tagger: TaggingModel,
     train: Sequence[Sentence],
     valid: Sequence[Sentence],
     settings: Settings,
-    folder: Path,
+    folder: Path | None = None,
     *,
     resume: bool = False,
     watch: Callable[[Sequence[Epoch]], None] = lambda _: None,
     step: Callable[[int, int, float], None] = lambda *_: None,
 ) -> list[Epoch]:
-    """Train, and write the best model to the folder. Returns the history of all epochs.
+    """Train. Returns the history of all epochs; `tagger.about` is what `save` writes about the training.
 
-    `watch` is called after each epoch with the history, `step` after each batch with its number, the number of batches
-    and the loss.
+    The best model by F1 on `valid` is written to the folder; without a folder, `tagger` is this model. Without
+    validation sentences it is that of the last epoch. `watch` is called after each epoch with the history, `step` after
+    each batch with its number, the number of batches and the loss.
     """
     optimizer = torch.optim.AdamW(tagger.parameters(), settings.learning_rate, weight_decay=settings.decay)
     shapes = {name: tuple(x.shape) for name, x in tagger.state_dict().items()}
     key = {**asdict(settings), "data": digest(train, valid), "model": digest(tagger.tags, shapes)}
-    history = _resumed(tagger, optimizer, key, folder) if resume else []
+    history = resumed(tagger, optimizer, key, folder) if resume and folder else []
     if settings.start_from_labels and not history:
         tagger.start_from_labels([x.tags for x in train])
     about: dict[str, Any] = {"settings": key, "sentences": [len(train), len(valid)], "finished": False}
+    best = {}
     for number in range(len(history), settings.epochs):
         began = time.monotonic()
         try:
             loss = _epoch(tagger, train, settings, number, optimizer, step)
-            found = [one.tags for one in tagger.tag([x.words for x in valid], probabilities=False)]
+            f1 = _f1(tagger, valid) if valid else None
         except (DivergenceError, NoScoresError) as error:
             raise DivergenceError(_diverged(number, error, history, folder)) from None
-        f1 = evaluate(tagger.tags, valid, found).overall.f1
-        ratio = tagger.balance([x.words for x in valid])
-        best = f1 >= max([epoch.f1 for epoch in history], default=0)
+        ratio = tagger.balance([x.words for x in valid or train])
+        is_best = f1 is None or f1 >= max([epoch.f1 or 0 for epoch in history], default=0)
         history.append(Epoch(loss, f1, ratio, time.monotonic() - began))
-        if best:
-            save(tagger, folder, about | {"epoch": number + 1, "valid_f1": f1})
-        _write(tagger, optimizer, key, history, folder)
+        if is_best:
+            about |= {"epoch": number + 1, "valid_f1": f1}
+            if folder:
+                save(tagger, folder, about)
+            elif valid:
+                best = {name: x.clone() for name, x in tagger.state_dict().items()}
+        if folder:
+            write(tagger, optimizer, key, history, folder)
         watch(history)
-    _finish(folder, history)
+    if folder:
+        finish(folder, history)
+    elif best:
+        tagger.load_state_dict(best)
+    tagger.about = about | {"finished": True, "history": [asdict(epoch) for epoch in history]}
     return history
 
 
+def _f1(tagger: TaggingModel, sentences: Sequence[Sentence]) -> float:
+    tagged = [one.tags for one in tagger.tag([x.words for x in sentences], probabilities=False)]
+    return evaluate(tagger.tags, sentences, tagged).overall.f1
+
+
 def _epoch(
-    tagger: Tagger,
+    tagger: TaggingModel,
     train: Sequence[Sentence],
     settings: Settings,
     number: int,
@@ -152,12 +155,15 @@ def _epoch(
     return total / len(train)
 
 
-def _diverged(number: int, error: Exception, history: Sequence[Epoch], folder: Path) -> str:
+def _diverged(number: int, error: Exception, history: Sequence[Epoch], folder: Path | None) -> str:
     """What happened, and what the folder has. The state goes: to continue from it would diverge again."""
+    what = f"training diverged in epoch {number + 1}: {error}; lower --learning-rate"
+    if folder is None:
+        return what
     (folder / STATE).unlink(missing_ok=True)
-    best = max(range(len(history)), key=lambda i: (history[i].f1, i), default=None)
-    what = "nothing was saved" if best is None else f"{folder} has the model of epoch {best + 1}, the best before"
-    return f"training diverged in epoch {number + 1}: {error}; lower --learning-rate; {what}"
+    best = max(range(len(history)), key=lambda i: (history[i].f1 or 0, i), default=None)
+    saved = "nothing was saved" if best is None else f"{folder} has the model of epoch {best + 1}, the best before"
+    return f"{what}; {saved}"
 
 
 def rate(share: float, warmup: float) -> float:
@@ -177,65 +183,3 @@ def shuffled(sentences: Sequence[Sentence], size: int) -> list[list[Sentence]]:
         pool = sorted(order[start : start + POOL * size], key=lambda x: len(x.words))
         batches += cut(((x.words, x) for x in pool), size, size * WORDS)
     return [batches[i] for i in torch.randperm(len(batches)).tolist()]
-
-
-def digest(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def _write(
-    tagger: Tagger, optimizer: torch.optim.Optimizer, key: dict[str, Any], history: list[Epoch], folder: Path
-) -> None:
-    """Everything that the next epoch depends on."""
-    named = {f"model.{name}": x for name, x in tagger.state_dict().items()}
-    for i, state in optimizer.state_dict()["state"].items():
-        named |= {f"optimizer.{i}.{name}": x for name, x in state.items()}
-    text = json.dumps({"settings": key, "history": [asdict(epoch) for epoch in history]})
-    try:
-        tensors.save(folder / STATE, named, text)
-    except OSError as error:
-        raise WritingError(f"{folder / STATE} could not be written: {error.strerror or error}") from error
-
-
-def _resumed(tagger: Tagger, optimizer: torch.optim.Optimizer, key: dict[str, Any], folder: Path) -> list[Epoch]:
-    """Load the state in the folder, if there is one, and return its history."""
-    path = folder / STATE
-    try:
-        if not path.exists():
-            if not has_model(folder):
-                return []
-            path = folder / DESCRIPTION
-            about = describe(folder)["training"]
-            _check_settings(about["settings"], key, folder)
-            return [Epoch(**epoch) for epoch in about.get("history", [])]
-        named, text = tensors.load(path)
-        known = json.loads(text)
-        _check_settings(known["settings"], key, folder)
-        tagger.load_state_dict({name[6:]: x for name, x in named.items() if name.startswith("model.")})
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, x in named.items():
-            if name.startswith("optimizer."):
-                _, number, field = name.split(".")
-                state.setdefault(int(number), {})[field] = x
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-        return [Epoch(**epoch) for epoch in known["history"]]
-    except (AttributeError, KeyError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path} is not the state of this training ({reason}): use --overwrite") from None
-
-
-def _check_settings(stored: dict[str, Any], key: dict[str, Any], folder: Path) -> None:
-    changed = [name for name in key if stored.get(name) != key[name]]
-    if changed:
-        what = ", ".join(
-            f"the {name}" if name in ("data", "model") else f"{name} {stored.get(name)}" for name in changed
-        )
-        raise DataError(f"{folder} was trained with other settings ({what}): repeat them, or choose another --out")
-
-
-def _finish(folder: Path, history: list[Epoch]) -> None:
-    """Mark the training as finished and remove its state."""
-    fields = describe(folder)
-    fields["training"] |= {"finished": True, "history": [asdict(epoch) for epoch in history]}
-    change(folder, fields)
-    (folder / STATE).unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""What training starts from: an untrained model and its settings, by the net and the number of sentences."""
+
+from collections.abc import Sequence
+
+import torch
+
+from .columns import Sentence
+from .features import Vocabulary
+from .model import TaggingModel
+from .net import BiLSTM
+from .tagset import TagSet
+from .training import Settings, default_epochs
+
+NETS = ("bilstm",)
+LARGEST_BATCH, SMALLEST_BATCH = 32, 4
+"""Sentences per step. Few sentences make small batches, so that an epoch has several steps."""
+
+
+def start(
+    tags: TagSet,
+    train: Sequence[Sentence],
+    net: str = "bilstm",
+    encoder: str | None = None,
+    *,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+) -> tuple[TaggingModel, Settings]:
+    """The model and its settings; None is chosen here."""
+    torch.manual_seed(seed)
+    if encoder is not None:
+        from . import encoder as pretrained
+
+        model, batch = pretrained.make(tags, encoder), batch or LARGEST_BATCH
+        number, highest = 5 if epochs is None else epochs, 1e-4 if learning_rate is None else learning_rate
+        return model, Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
+    if net not in NETS:
+        raise ValueError(f"net must be one of {', '.join(NETS)}, got {net!r}")
+    batch = default_batch(len(train)) if batch is None else batch
+    model = TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in train]), len(tags.labels)))
+    number = default_epochs(len(train), batch) if epochs is None else epochs
+    return model, Settings(number, 2e-3 if learning_rate is None else learning_rate, batch, seed=seed)
+
+
+def default_batch(sentences: int) -> int:
+    """A tenth of the sentences, within bounds.
+
+    >>> [default_batch(number) for number in (2, 40, 200, 9000)]
+    [4, 4, 20, 32]
+    """
+    return min(max(sentences // 10, SMALLEST_BATCH), LARGEST_BATCH)
