@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..spans.scored import ScoredSpan, scored
-from . import words
 from .columns import Sentence
 from .evaluation import evaluate
 from .model import TaggingModel, load, save
 from .net import BiLSTM
 from .recipes import start
+from .splitting import NEWEST, split_words
 from .tagset import TagSet, infer
 from .training import Settings, fit
 from .training_state import Epoch, line
+from .words import Text
 
 Words = Sequence[str]
 
@@ -91,7 +92,7 @@ class Tagger:
         Spans of a text count its characters, those of a list its words. Their probabilities are exact.
         """
         if isinstance(sentences, str):
-            text = words.Text(tuple(self.words(sentences)), sentences)
+            text = Text(tuple(self.words(sentences)), sentences)
             return self._spans(text.words, *zip(*text.places(), strict=True)) if text.words else []
         if sentences and isinstance(sentences[0], str):
             one: Words = sentences  # type: ignore[assignment]
@@ -100,7 +101,8 @@ class Tagger:
 
     def words(self, text: str) -> list[str]:
         """The words into which `predict` splits a text."""
-        return list(words.split_words(text))
+        rule = self._fitted().rule if self.__sklearn_is_fitted__() else NEWEST
+        return list(split_words(text, rule))
 
     def score(self, sentences: Sequence[Words], tags: Sequence[Words]) -> float:
         """The F1 of spans in all sentences together; a span is right if its words and its type are."""
