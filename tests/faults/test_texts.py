@@ -13,7 +13,7 @@ import pytest
 from equipoise.cli.tag_input import sentences
 from equipoise.files.errors import DataError
 from equipoise.files.text import lines, placed_lines
-from equipoise.tagger import columns
+from equipoise.tagger import columns, sentence
 from equipoise.tagger.splitting import split_sentences
 
 ENDS = ["\n", "\r\n", "\r", "\r\r\n"]
@@ -106,7 +106,7 @@ def test_other_encodings_are_refused(data: bytes, reason: str, tmp_path: Path) -
 
 
 def test_a_sentence_that_is_too_long_is_refused_where_it_is(tmp_path: Path) -> None:
-    most = columns.LONGEST
+    most = sentence.LONGEST
     path = stored(tmp_path / "a.conll", "a O\n\n" + "a O\n" * most)
     assert [len(x.words) for x in columns.read(path)] == [1, most]
     path = stored(tmp_path / "a.conll", "a O\n\n" + "a O\n" * (most + 1))

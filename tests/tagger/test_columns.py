@@ -8,6 +8,7 @@ import pytest
 
 from equipoise.files.errors import DataError
 from equipoise.tagger.columns import Sentence, read, read_words
+from equipoise.tagger.rows import rows
 from equipoise_lab.data import conll, wnut17
 
 CELLS = [("Rome", "B-LOC"), ("fell", "O"), None, ("#", "O"), ("so", "O")]  # None: a blank line
@@ -37,8 +38,8 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("1\tNew York\tB-LOC\tNNP\n")
     assert read(path, word_column=2, tag_column=3) == [Sentence(("New York",), ("B-LOC",))]
-    rows = [(1, "1\tNew York"), (2, "2\tfell\tO")]
-    assert list(read_words(rows, "a.tsv", 2)) == [Sentence(("New York", "fell"))]
+    given = rows([(1, "1\tNew York"), (2, "2\tfell\tO")], "a.tsv")
+    assert list(read_words(given, "a.tsv", 2)) == [Sentence(("New York", "fell"))]
 
 
 @pytest.mark.parametrize("separator", [";", "|", ", ", " ||| "])

@@ -187,6 +187,23 @@ def test_a_reader_that_ends_early_is_no_error(trained: Path, tmp_path: Path) -> 
         assert run.stderr.read() == ""
 
 
+@pytest.mark.parametrize("lines", [["in Rome"], ["in\tO", "Rome\tB-LOC", ""], ['{"words": ["in", "Rome"]}']])
+def test_standard_input_is_tagged_as_it_comes(trained: Path, lines: list[str]) -> None:
+    """Each sentence is printed before the next one is written, in every form; a tag is no word."""
+    call = [sys.executable, "-m", "equipoise", "tag", "run", str(trained / "model"), "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(call, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        for _ in range(2):
+            run.stdin.write("".join(f"{line}\n" for line in lines))
+            run.stdin.flush()
+            assert re.fullmatch(r"in \[Rome\]\(LOC [01].\d\d\)\n", run.stdout.readline())
+        run.stdin.close()
+        assert run.stdout.read() == ""
+        assert run.wait() == 0
+
+
 def test_a_model_is_not_replaced_by_accident(
     command: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

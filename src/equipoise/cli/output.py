@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..files.escaping import escaped
 from ..files.writing import WritingError
 
 
@@ -25,6 +26,11 @@ def printing(kept: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise WritingError(f"standard output could not be written: {error.strerror}; {kept}") from None
+
+
+def say(text: str) -> None:
+    """A message of one line, on standard error."""
+    print(escaped(f"equipoise: {text}"), file=sys.stderr, flush=True)
 
 
 def flush() -> None:

@@ -1,15 +1,14 @@
 """The commands `equipoise tag train | run | score`: a tagger for text files."""
 
-import itertools
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import tee
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from ..files.errors import DataError
-from ..files.escaping import escaped, to_json
+from ..files.escaping import to_json
 from ..files.writing import WritingError, write_whole
 from ..spans.tables import broken
 from ..tagger import columns
@@ -18,13 +17,14 @@ from ..tagger.estimator import Tagger
 from ..tagger.evaluation import Evaluation, confusion_lines, evaluate, table
 from ..tagger.folder import STATE, WEIGHTS, has_model, locked
 from ..tagger.html import page
-from ..tagger.model import TaggingModel, load
+from ..tagger.model import Tagged, TaggingModel, load
 from ..tagger.tagset import TagSet
 from ..tagger.training import fit
+from ..tagger.words import Text
 from . import tag_output
-from .output import printing
+from .output import flush, printing, say
 from .running import Device, check_device
-from .tag_input import read_parts, sentences
+from .tag_input import Kind, arriving, read_parts, sentences
 from .tag_progress import watching
 
 tag = tyro.extras.SubcommandApp()
@@ -46,8 +46,8 @@ def tag_train(
     net: Literal["bilstm"] = "bilstm",
     out: Path,
     scheme: Scheme = "auto",
-    word_column: int = 1,
-    tag_column: int = -1,
+    word_column: int | str | None = None,
+    tag_column: int | str | None = None,
     separator: str | None = None,
     epochs: int | None = None,
     learning_rate: float | None = None,
@@ -68,8 +68,10 @@ def tag_train(
         net: bilstm: a BiLSTM over words and their characters.
         out: Folder for the model.
         scheme: Tagging scheme. auto: it is detected. none: plain labels, one per word.
-        word_column: Column of the word, from 1; -1 is the last one.
-        tag_column: Column of the tag, from 1; -1 is the last one.
+        word_column: Column of the word: a number from 1, -1 for the last one, or a name in the header. By default the
+            one that the header names word, token or form, or the first.
+        tag_column: Column of the tag, likewise. By default the one that the header names tag, ner or label, or the
+            last.
         separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
         epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs.
         learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0001.
@@ -91,7 +93,7 @@ def tag_train(
     if not as_json:
         data = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation"
         labels, number = tagger.tags, sum(x.numel() for x in tagger.parameters())
-        _say(f"{data}, {len(labels.labels)} tags, scheme {labels.scheme}; {number:,} parameters")
+        say(f"{data}, {len(labels.labels)} tags, scheme {labels.scheme}; {number:,} parameters")
     with locked(out):
         _check_folder(out, resume, overwrite)  # another training may have ended meanwhile
         if overwrite:
@@ -118,8 +120,8 @@ def tag_run(
     source: Source,
     /,
     *,
-    kind: Annotated[Literal["auto", "columns", "words", "lines", "text"], tyro.conf.arg(name="input")] = "auto",
-    word_column: int = 1,
+    kind: Annotated[Kind, tyro.conf.arg(name="input")] = "auto",
+    word_column: int | str | None = None,
     separator: str | None = None,
     as_json: Json = False,
     conll: Flag = False,
@@ -131,10 +133,12 @@ def tag_run(
     Args:
         model: Folder written by `equipoise tag train`.
         source: Text file, plain or gzipped; - reads standard input.
-        kind: Form of the text. columns: one word per line, blank lines between sentences. words: one sentence per line,
-            words separated by spaces. lines: one sentence per line, to be split into words. text: running text, to be
-            split into sentences and words. auto: columns for .conll, .bio, .iob, .iob2 and .tsv, otherwise lines.
-        word_column: Column of the word, from 1.
+        kind: Form of the text. columns: one word per line, blank lines between sentences. csv: the same with commas and
+            quotes, or one sentence per line in a column that the header names text. jsonl: one object per line, with
+            words or a text. words: one sentence per line, words separated by spaces. lines: one sentence per line, to
+            be split into words. text: running text, to be split into sentences and words. auto: by the name of the
+            file and its first lines columns, csv, jsonl or lines.
+        word_column: Column of the word: a number from 1, or a name in the header.
         separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
         as_json: Print one JSON object per sentence: words, tags, and spans with their characters and probabilities.
         conll: Print one word and its tag per line, separated by a tab.
@@ -145,15 +149,24 @@ def tag_run(
     if as_json + conll + (html is not None) > 1:
         raise ValueError("--json, --conll and --html exclude each other: choose one")
     tagger = load(model, device)
-    texts, again = itertools.tee(sentences(source, kind, word_column, separator, tagger.rule))
-    tagged = zip(tagger.tag((x.words for x in again), probabilities=not conll), texts, strict=True)
+    texts = sentences(source, kind, word_column, separator, tagger.rule)
     if html is not None:
-        write_whole(html, page(tagged, f"{source.name}, tagged by {model}"))
+        write_whole(html, page(_tagged(tagger, texts), f"{source.name}, tagged by {model}"))
         return
     written = tag_output.as_json if as_json else tag_output.as_columns if conll else tag_output.in_brackets
     with printing("it is incomplete"):
-        for one, text in tagged:
-            print(written(one, text))
+        for some in arriving(texts) if str(source) == "-" else [texts]:
+            for one, text in _tagged(tagger, some, probabilities=not conll):
+                print(written(one, text))
+            flush()
+
+
+def _tagged(
+    tagger: TaggingModel, texts: Iterable[Text], *, probabilities: bool = True
+) -> Iterator[tuple[Tagged, Text]]:
+    """Each sentence with its tags."""
+    first, again = tee(texts)
+    return zip(tagger.tag((x.words for x in again), probabilities=probabilities), first, strict=True)
 
 
 @tag.command(name="score")
@@ -162,8 +175,8 @@ def tag_score(
     source: Source,
     /,
     *,
-    word_column: int = 1,
-    tag_column: int = -1,
+    word_column: int | str | None = None,
+    tag_column: int | str | None = None,
     separator: str | None = None,
     device: Device = "cpu",
     as_json: Json = False,
@@ -173,8 +186,10 @@ def tag_score(
     Args:
         model: Folder written by `equipoise tag train`.
         source: File with one word and its tag per line, plain or gzipped.
-        word_column: Column of the word, from 1; -1 is the last one.
-        tag_column: Column of the tag, from 1; -1 is the last one.
+        word_column: Column of the word: a number from 1, -1 for the last one, or a name in the header. By default the
+            one that the header names word, token or form, or the first.
+        tag_column: Column of the tag, likewise. By default the one that the header names tag, ner or label, or the
+            last.
         separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
         device: Device.
         as_json: Print the result as JSON.
@@ -193,7 +208,7 @@ def _warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequen
     rules = tags.constraints()
     if rules is not None and (count := broken([sentence.tags for sentence in parts[0]], rules)):
         what = f"{count} of {len(parts[0])} sentences of {paths[0]} break the rules of {tags.scheme}"
-        _say(f"{what}: their tags are repaired in training")
+        say(f"{what}: their tags are repaired in training")
     for part, path in zip(parts[1:], paths[1:], strict=True):
         if part:
             _check_tags(tags, part, path, str(paths[0]))
@@ -203,7 +218,7 @@ def _warn_about_window(net: Any, sentences: Sequence[Sentence], path: Path) -> N
     words, number = net.unread([x.words for x in sentences])
     if words:
         what = f"{words} words of {number} sentences of {path} have no token among the first {net.window}"
-        _say(f"{what}, which are read at a time: they do not count in the loss of training; prediction goes by windows")
+        say(f"{what}, which are read at a time: they do not count in the loss of training; prediction goes by windows")
 
 
 def _check_tags(tags: TagSet, sentences: Sequence[Sentence], path: Path | None, known: str) -> None:
@@ -219,7 +234,7 @@ def _check_tags(tags: TagSet, sentences: Sequence[Sentence], path: Path | None, 
         listed = ", ".join(missing[:8]) + ", ..." * (len(missing) > 8)
         if not seen & set(tags.labels) - {"O"}:
             raise DataError(f"{path} and {known} have no tags in common but O: {path} has {listed}")
-        _say(f"{path} has tags that {known} does not have, and that are never predicted: {listed}")
+        say(f"{path} has tags that {known} does not have, and that are never predicted: {listed}")
 
 
 def _check_folder(out: Path, resume: bool, overwrite: bool) -> None:
@@ -247,7 +262,3 @@ def _kept(out: Path) -> str:
 def _scores(tagger: TaggingModel, sentences: Sequence[Sentence]) -> Evaluation:
     found = [one.tags for one in tagger.tag([x.words for x in sentences], probabilities=False)]
     return evaluate(tagger.tags, sentences, found)
-
-
-def _say(text: str) -> None:
-    print(escaped(f"equipoise: {text}"), file=sys.stderr)

@@ -56,12 +56,23 @@ def _opened(path: Path, stack: ExitStack) -> BinaryIO:
     if str(path) == "-":
         if sys.stdin is None:
             raise DataError("standard input cannot be read: it is closed")
-        raw = io.BufferedReader(cast("io.BufferedReader", sys.stdin.buffer))
+        raw = io.BufferedReader(_unbuffered(sys.stdin.buffer))
         stack.callback(raw.detach)  # standard input stays open
     else:
         raw = stack.enter_context(path.open("rb"))
     zipped = raw.peek(2)[:2] == b"\x1f\x8b"
     return cast("BinaryIO", stack.enter_context(gzip.open(raw, "rb")) if zipped else raw)
+
+
+def _unbuffered(stream: BinaryIO) -> io.RawIOBase:
+    """Standard input as it comes: a second buffer on its buffer would wait until it is full.
+
+    A thread may still read it when the process ends, which must not find its buffer locked.
+    """
+    try:
+        return io.FileIO(stream.fileno(), closefd=False)
+    except OSError:  # it is not a file, as in tests
+        return cast("io.RawIOBase", stream)
 
 
 def _parsed(stream: BinaryIO, name: Path | str) -> Iterator[Line]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..files.text import Line
-from .columns import check_length, split_at_spaces
+from .rows import split_at_spaces
+from .sentence import check_length
 from .splitting import NEWEST, split_sentences, split_words
 
 
