@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "src" / "equipoise"
 LABORATORY = ROOT / "lab" / "src" / "equipoise_lab"
 OF_LIBRARY = (
-    "repository arguments native chain gaussian objectives constraints labels masking scaling diagnosis energies crf "
+    "repository arguments native chain gaussian incomplete objectives constraints labels masking scaling diagnosis energies crf "
     "spans compat integrations files tagger cli"
 )
 OF_LABORATORY = "scales schemes recipe data nets tasks training plan run judge report demo bench cli"

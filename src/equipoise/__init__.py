@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import chain, constraints, gaussian, labels, objectives, scaling
 from .crf import ChainCRF, GaussianCRF, explain
+from .incomplete import UNKNOWN
 from .spans import ScoredSpan, SpanDecoder
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "UNKNOWN",
     "ChainCRF",
     "GaussianCRF",
     "ScoredSpan",

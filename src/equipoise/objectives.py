@@ -26,6 +26,15 @@ from .chain import backends, dispatch, inference, totals
 from .chain.checks import given, int64, problem
 from .chain.problem import IGNORE, positions
 from .chain.scoring import mean_loss, nan_or_one, score_terms
+from .incomplete import UNKNOWN as UNKNOWN
+from .incomplete import partial as partial
+from .incomplete import partial_margin as partial_margin
+from .incomplete import partial_marginal as partial_marginal
+from .incomplete import partial_unary as partial_unary
+from .incomplete import sets_of as sets_of
+from .incomplete import soft as soft
+from .incomplete import soft_marginal as soft_marginal
+from .incomplete import soft_unary as soft_unary
 
 MEAN_FIELD_ITERATIONS = 3
 """The number of iterations to learn through. Ten are close to convergence, and models trained through them fit worse:

@@ -182,3 +182,17 @@ def test_a_module_that_decodes_can_be_exported_on_the_device() -> None:
     decoder = Decoder().to(DEVICE)
     program = torch.export.export(decoder, (p.unary, p.valid))
     assert torch.equal(program.module()(p.unary, p.valid), decoder(p.unary, p.valid))
+
+
+@pytest.mark.usefixtures("use_kernels")
+def test_sets_of_labels() -> None:
+    """The chain and the restricted chain are one batch for the kernels; one sequence has another weight."""
+    p = make((3,), 4, 3)
+    allowed = p.unary > p.unary.mean(-1, keepdim=True)
+    weight = torch.tensor([1.0, 1.0, 0.5], device=DEVICE)
+    results = []
+    for dtype in (torch.float32, torch.float64):  # kernels, and C
+        inputs = [x.to(dtype).requires_grad_() for x in (p.unary, p.pairwise[0, 0])]
+        losses = objectives.partial(*inputs, allowed, p.lengths)
+        results.append((losses, *torch.autograd.grad(losses, inputs, weight.to(dtype))))
+    torch.testing.assert_close(*results, check_dtype=False, rtol=1e-5, atol=1e-6)
