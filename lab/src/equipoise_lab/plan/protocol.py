@@ -218,6 +218,7 @@ def _ordered(seeds: list[int], folds: list[int] | None) -> Iterator[tuple[str, l
     first, rest = seeds[:1], seeds[1:]
     standard = [tuple(one for one in PROTOCOLS if one.words == words and one.std == 0.1) for words in (1, 32)]
     from_one = [tuple(one for one in PROTOCOLS if one.words == words and one.std == 1.0) for words in (1, 32)]
+
     def seeds_of_claims(some: list[int]) -> Iterator[tuple[str, list[Recipe]]]:
         for two in (some[i : i + 2] for i in range(0, len(some), 2)):
             yield f"1: stage, seeds {two}", of(("marginal",), ONE_WORD, ("stage",), two)
