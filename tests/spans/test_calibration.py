@@ -130,8 +130,11 @@ def test_wrong_gold_is_named() -> None:
         decoder.calibrate(torch.zeros(2, 2, 5), [[0, 0], [0, 1]])
     with pytest.raises(ValueError, match=r"gold has shape \(1, 3\), but logits need \(1, 2\)"):
         decoder.calibrate(torch.zeros(2, 5), [0, 0, 0])
-    with pytest.raises(ValueError, match="target must have one key"):
-        decoder.calibrate(torch.zeros(2, 5), [0, 0], target={"f1": 1.0})
+    with pytest.raises(ValueError, match="gold must be indices of labels, -100 for none, got a list of others"):
+        decoder.calibrate(torch.zeros(2, 5), ["O", "O"])
+    for target in ({"f1": 1.0}, {"recall": 0.9, "precision": 0.9}, {"recall": "high"}, 0.9):
+        with pytest.raises(ValueError, match="target must be a number for 'recall' or for 'precision'"):
+            decoder.calibrate(torch.zeros(2, 5), [0, 0], target=target)  # type: ignore[arg-type]
 
 
 def test_a_point_is_saved_and_read(tmp_path: Path) -> None:

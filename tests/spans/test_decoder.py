@@ -196,9 +196,12 @@ def test_wrong_arguments_are_named() -> None:
         decoder(torch.zeros(2, 1, 6).index_fill(0, torch.tensor([1]), -torch.inf))
     with pytest.raises(ValueError, match=r"biases\.finish must be 0: BIO has no label"):
         SpanDecoder(SCHEMES["BIO"], "BIO", {"finish": 1.0})
-    for temperature in (0, -1.0, torch.inf, torch.nan):
-        with pytest.raises(ValueError, match="temperature must be positive"):
-            SpanDecoder(SCHEMES["BIOES"], temperature=temperature)
+    for temperature in (0, -1.0, torch.inf, torch.nan, True, "1"):
+        with pytest.raises(ValueError, match="temperature must be a positive number"):
+            SpanDecoder(SCHEMES["BIOES"], temperature=temperature)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"biases must be numbers by name, such as \{'stay': 1\.0\}, got list"):
+        SpanDecoder(SCHEMES["BIOES"], biases=[1.0])  # type: ignore[arg-type]
+    assert SpanDecoder(SCHEMES["BIOES"], biases={"stay": np.float32(0.5)}).biases.stay == 0.5
     with pytest.raises(ValueError, match="word_scores must be one of first, mean, max"):
         SpanDecoder(SCHEMES["BIOES"], word_scores="last")
     with pytest.raises(ValueError, match="scheme must be one of"):

@@ -64,9 +64,9 @@ def test_the_window_with_the_most_context_counts() -> None:
     """Of every token, by the definition, for windows of any size and order."""
     for seed in range(200):
         chance = torch.Generator().manual_seed(seed)
-        size = int(torch.randint(2, 9, (), generator=chance))
+        size = int(torch.randint(1, 9, (), generator=chance))
         step, length = (
-            int(torch.randint(1, size, (), generator=chance)),
+            int(torch.randint(1, max(size, 2), (), generator=chance)),
             int(torch.randint(1, 40, (), generator=chance)),
         )
         starts = range(0, max(length - size, 0) + step, step)
@@ -85,5 +85,8 @@ def test_the_window_with_the_most_context_counts() -> None:
             w = max(rows, key=rows.__getitem__)
             expected.append(scores[w, tokens[w].tolist().index(t)])
         assert merge_windows(scores, tokens).equal(torch.stack(expected))
+        assert merge_windows(scores.numpy(), tokens.tolist()).equal(torch.stack(expected))
+    with pytest.raises(TypeError, match=r"tokens must be integers, got torch\.float32"):
+        merge_windows(torch.zeros(1, 2, 3), torch.tensor([[0.0, 1.0]]))
     with pytest.raises(ValueError, match="1 is missing"):
         merge_windows(torch.zeros(1, 2, 3), torch.tensor([[0, 2]]))

@@ -20,6 +20,7 @@ Biases that a file does not have are 0. `start`, `end` and "temperature" are add
 import json
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,11 +65,13 @@ class Biases(NamedTuple):
         >>> Biases.of({"transition_bias_background_stay": -0.5}) == Biases.of({"stay": -0.5})
         True
         """
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{name} must be numbers by name, such as {{'stay': 1.0}}, got {type(values).__name__}")
         fields = {key: field for field, key in KEYS.items()} | {field: field for field in KEYS}
         for key, value in values.items():
             if key not in fields:
                 raise ValueError(f"{name} has the key {key!r}, but must have keys among {', '.join(KEYS)}")
-            if not _is_number(value):
+            if not is_number(value):
                 raise ValueError(f"{name}[{key!r}] must be a finite number, got {value!r}")
         return cls(**{fields[key]: float(value) for key, value in values.items()})
 
@@ -104,7 +107,7 @@ def read(path: Path | str, name: str = "default") -> Point:
     if not isinstance(point, dict) or not isinstance(point.get("biases"), dict):
         raise ValueError(f"{path}: the operating point {name!r} must have an object 'biases'")
     temperature = point.get("temperature")
-    if temperature is not None and not (_is_number(temperature) and temperature > 0):
+    if temperature is not None and not (is_number(temperature) and temperature > 0):
         raise ValueError(f"{path}: the temperature must be a positive number, got {temperature!r}")
     return Point(Biases.of(point["biases"], str(path)), temperature)
 
@@ -153,5 +156,6 @@ def rules(labels: Sequence[str], scheme: str, tables: Tables) -> Rules:
     return Rules(allowed, start, end, kinds, inside)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: object) -> bool:
+    """Whether this is a finite number, of Python or numpy."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

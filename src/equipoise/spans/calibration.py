@@ -21,7 +21,7 @@ from .. import chain, objectives
 from ..chain.checks import check_label_values, int64
 from ..chain.problem import IGNORE
 from ..labels import Span
-from .biases import Biases, Point
+from .biases import Biases, Point, is_number
 from .decoder import SpanDecoder
 from .probability import span_probabilities
 
@@ -69,8 +69,9 @@ def calibrate(
     decoder: SpanDecoder, logits: Any, gold: Any, mask: Any, words: Any, target: Mapping[str, float] | None
 ) -> Calibration:
     """See `SpanDecoder.calibrate`."""
-    if target is not None and (len(target) != 1 or not set(target) <= set(MEASURES)):
-        raise ValueError(f"target must have one key, 'recall' or 'precision', got {target}")
+    one = target is None or (isinstance(target, Mapping) and len(target) == 1 and set(target) <= set(MEASURES))
+    if target is not None and not (one and all(map(is_number, target.values()))):
+        raise ValueError(f"target must be a number for 'recall' or for 'precision', got {target!r}")
     data = _held_out(decoder, logits, gold, mask, words)
     fitted = decoder.at(_fit(decoder, data))
     chosen = fitted if target is None else fitted.at(_reach(fitted, data, *next(iter(target.items()))))
@@ -84,7 +85,13 @@ def measure(decoder: SpanDecoder, logits: Any, gold: Any, mask: Any, words: Any)
 
 def _held_out(decoder: SpanDecoder, logits: Any, gold: Any, mask: Any, words: Any) -> HeldOut:
     scores, units, one = decoder.read(logits, mask, None, words)
-    labels = int64("gold", torch.as_tensor(gold, device=scores.device))
+    try:
+        indices = torch.as_tensor(gold, device=scores.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"gold must be indices of labels, -100 for none, got a {type(gold).__name__} of others"
+        ) from None
+    labels = int64("gold", indices)
     labels = labels[None] if one else labels
     if labels.shape != scores.shape[:2]:
         raise ValueError(f"gold has shape {tuple(labels.shape)}, but logits need {tuple(scores.shape[:2])}")

@@ -19,7 +19,7 @@ from ..constraints import names_of
 from ..crf import ChainCRF
 from ..crf.potentials import Potentials
 from ..masking import Kept, keep
-from .biases import Biases, Point, read, rules
+from .biases import Biases, Point, is_number, read, rules
 from .layout import WORD_SCORES, Layout, by_word, layout
 from .probability import type_probabilities
 from .scored import scored
@@ -75,8 +75,8 @@ class SpanDecoder:
             raise ValueError(f"biases.finish must be 0: {self.scheme} has no label for the last word of a span")
         self.biases = given.biases
         self.temperature = temperature if temperature is not None else given.temperature or 1.0
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be positive, got {temperature}")
+        if not (is_number(self.temperature) and self.temperature > 0):
+            raise ValueError(f"temperature must be a positive number, got {temperature!r}")
         if crf is not None and word_scores != "first":
             raise ValueError(f"word_scores must be 'first' for a model with a CRF, got {word_scores!r}")
         self.word_scores, self.crf = word_scores, crf

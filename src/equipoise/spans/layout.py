@@ -105,5 +105,5 @@ def _tensor(name: str, values: Any, shape: torch.Size, device: torch.device) -> 
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but logits need {tuple(shape)}")
     if tensor.is_floating_point():
-        raise TypeError(f"{name} must be integers, got {tensor.dtype}")
+        raise TypeError(f"{name} must be booleans or integers, got {tensor.dtype}")
     return tensor

@@ -8,20 +8,26 @@ window with more context the token is seen at least as far to both sides. Probab
 one pass over 128,000 tokens takes less time than the classifier needs for one window.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 
-def merge_windows(scores: Tensor, tokens: Tensor) -> Tensor:
+def merge_windows(scores: Any, tokens: Any) -> Tensor:
     """The scores of the L tokens of a document, (L, M), from those of its windows, (W, S, M).
 
     tokens, (W, S), are the places of the windows' tokens in the document, from 0, and -1 for tokens that do not belong
-    to it ([CLS], padding). Every token of the document must be in a window. The first window wins ties.
+    to it ([CLS], padding). Every token of the document must be in a window. The first window wins ties. Both may be
+    arrays of numpy.
 
     >>> scores = torch.tensor([[10.0, 11, 12, 13], [21.0, 22, 23, 24]])[..., None]  # windows of four tokens
     >>> merge_windows(scores, torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]))[:, 0]
     tensor([10., 11., 12., 23., 24.])
     """
+    scores, tokens = torch.as_tensor(scores), torch.as_tensor(tokens)
+    if tokens.is_floating_point():
+        raise TypeError(f"tokens must be integers, got {tokens.dtype}")
     if scores.ndim != 3 or tokens.shape != scores.shape[:2]:
         raise ValueError(f"tokens must have shape (W, S) and scores (W, S, M), got {_shapes(tokens, scores)}")
     tokens = tokens.to(scores.device)
