@@ -80,9 +80,8 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     The score is differentiable. If every labelling is forbidden, all labels are -100 and the score is -inf.
 
     Of several labellings with the highest score, the result is the one with the smallest last label, of those the one
-    with the smallest label before it, and so on, where sums are exact, such as those of small integers. Otherwise
-    rounding decides. The exception are long chains on a GPU, which are decoded in chunks: there the labels at the ends
-    of chunks are chosen first.
+    with the smallest label before it, and so on, on every device, where sums are exact, such as those of small
+    integers. Otherwise rounding decides.
 
     >>> decode(torch.zeros(3, 2), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))[0]  # 010 and 101 are equally good
     tensor([0, 1, 0])

@@ -207,16 +207,12 @@ class Launcher(Chains):
         block = min(MAX_BLOCK, max(32, 1 << (self.plan.sequences - 1).bit_length()))
         return Losses(terms, empty, self.allocate((), terms.dtype), self.empty(), (*total, block))
 
-    def decode(self, known: Tensor | None = None, chunk: int = 0) -> tuple[Tensor, Tensor]:
-        """The best labels and their score.
-
-        If the labels at chunk boundaries are given, (*batch, chunks + 1), the score is undefined.
-        """
+    def decode(self) -> tuple[Tensor, Tensor]:
+        """The best labels and their score."""
         labels, best = self.empty(self.plan.length, dtype=torch.int64), self.empty()
-        chunk = chunk or self.plan.length
-        chunks = self.chunks(chunk)
         pointers = self.empty(self.plan.length, self.plan.m, dtype=torch.uint8)
-        self.run(decode_kernels.decode_kernel, chunks, known, pointers, labels, best, chunk, chunks)
+        arguments = None, pointers, None, None, labels, best, self.plan.length, 1
+        self.run(decode_kernels.decode_kernel, 1, *arguments)
         return labels, best
 
     def run(

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import scan_kernels, transport_kernels
+from . import decode_kernels, scan_kernels, transport_kernels
 from .launch import TARGET_WARPS, Launcher, Plan, int64_labels, plan, weight_and_stride
 
 BLOCK_ROWS = 16  # rows of a chunk's matrix that one program computes
@@ -118,13 +118,17 @@ class Chunks:
 
     def decode(self) -> tuple[Tensor, Tensor]:
         """`Launcher.decode`."""
-        launcher = self.launcher
+        launcher, length, m = self.launcher, self.launcher.plan.length, self.m
         products, gains, _ = self._products(best=True)
-        pointers, best = launcher.empty(self.count, self.m, dtype=torch.uint8), launcher.empty()
-        boundaries = launcher.empty(self.count + 1, dtype=torch.int64)
-        arguments = products, gains, pointers, boundaries, best, self.chunk, self.count
-        launcher.run(scan_kernels.best_boundary_kernel, 1, *arguments)
-        return launcher.decode(boundaries, self.chunk)[0], best
+        boundaries, best = launcher.empty(self.count, m), launcher.empty()
+        ends, labels = launcher.empty(dtype=torch.int64), launcher.empty(length, dtype=torch.int64)
+        pointers, paths = launcher.empty(length, m, dtype=torch.uint8), launcher.empty(length, m, dtype=torch.uint8)
+        origins, size = launcher.empty(self.count, m, dtype=torch.uint8), (self.chunk, self.count)
+        launcher.run(scan_kernels.best_boundary_kernel, 1, products, gains, boundaries, ends, best, *size)
+        arguments = boundaries, pointers, paths, origins, None, None
+        launcher.run(decode_kernels.decode_kernel, self.count, *arguments, *size)
+        launcher.run(decode_kernels.pick_kernel, self.count, ends, origins, paths, labels, *size)
+        return labels, best
 
     def _products(self, labels: Tensor | None = None, best: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """The matrix of every chunk, (*batch, chunks, M, M), minus its row gains, (*batch, chunks, M), float64.

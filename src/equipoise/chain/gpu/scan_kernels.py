@@ -217,11 +217,11 @@ def boundary_kernel(
 
 @jit_unspecialized
 def best_boundary_kernel(
-    unary, pairwise, lengths, products, gains, pointers, known, best, chunk, chunks, L, inner, count,
+    unary, pairwise, lengths, products, gains, boundaries, ends, best, chunk, chunks, L, inner, count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The best labels at positions 0, chunk, 2 chunk, ... and the last, (N, chunks + 1): `decode_kernel` on the
-    matrices of the chunks. Also their score. pointers is (N, chunks, M)."""
+    """The best scores up to each label at positions 0, chunk, 2 chunk, ... but the last, (N, chunks, M), from the
+    matrices of the chunks. Also the best score and the label at the last position, (N,), -100 if there is none."""
     n = tl.program_id(0).to(tl.int64)
     last = tl.load(lengths + n).to(tl.int32) - 1
     steps = (last + chunk - 1) // chunk
@@ -230,24 +230,18 @@ def best_boundary_kernel(
     unary += n * L * M
     products += n * chunks * M * M
     gains += n * chunks * M
-    pointers += n * chunks * M
-    known += n * (chunks + 1)
+    boundaries += n * chunks * M
 
     u = load_scores(unary, label, M)
     invalid = count_invalid(u)
     x, total = add_scores(tl.where(inside, 0.0, NEG_INF), u)
     for k in tl.range(steps, num_stages=STAGES):
+        tl.store(boundaries + k * M + label, x, mask=inside)
         w, shared = load_product(products + k * M * M, gains + k * M, label, M)
         invalid += count_invalid(tl.load(gains + k * M + label, mask=inside, other=NEG_INF))
-        reached, pointer = tl.max(x[:, None] + w, 0, return_indices=True)
-        tl.store(pointers + k * M + label, tl.minimum(pointer, M - 1).to(tl.uint8), mask=inside)
-        x, gain = add_unary(reached, unary + tl.minimum(k * chunk + chunk, last) * M, label, M)
+        x, gain = add_unary(tl.max(x[:, None] + w, 0), unary + tl.minimum(k * chunk + chunk, last) * M, label, M)
         total += gain + shared
     total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
     tl.store(best + n, total)
     at = tl.where(total > NEG_INF, tl.minimum(tl.argmax(x, 0), M - 1), NONE)
-    tl.debug_barrier()  # pointers were written by other threads
-    for k in range(steps - 1, -1, -1):
-        tl.store(known + k + 1, at.to(tl.int64))
-        at = tl.where(at < 0, at, tl.load(pointers + k * M + tl.maximum(at, 0)).to(tl.int32))
-    tl.store(known, at.to(tl.int64))
+    tl.store(ends + n, at.to(tl.int64))
