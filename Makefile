@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs bench soak sanitize clean
+.PHONY: demo test check docs bench soak sanitize release clean
 
 demo: .venv/ready
 	$(BIN)/equipoise-lab demo $(ARGS)
@@ -31,6 +31,14 @@ soak: .venv/ready
 sanitize: .venv/ready
 	$(BIN)/python tests/faults/sanitize.py $(ARGS)
 
+# Both distributions in dist/, checked; the library is tried in an empty environment. Nothing is uploaded.
+release: .venv/ready
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist lab
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/release.py dist
+
 .venv/ready: pyproject.toml lab/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
@@ -44,4 +52,4 @@ sanitize: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv site .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv site dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

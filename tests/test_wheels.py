@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import equipoise
+from equipoise.repository import URL
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,6 +63,35 @@ def test_the_wheel_has_sources_and_types_and_nothing_else(built: tuple[Path, Pat
         top = {name.split("/")[1] for name in source.getnames() if "/" in name}
     assert {"src", "pyproject.toml", "README.md", "LICENSE"} <= top
     assert not top & {"tests", "results", "studies", "docs", "data", "lab"}
+
+
+@pytest.mark.slow
+def test_the_pages_of_an_index_have_absolute_links_to_files_of_the_repository(
+    built: tuple[Path, Path], built_laboratory: tuple[Path, Path]
+) -> None:
+    """A package index shows the README of a wheel, where relative links lead nowhere."""
+    for wheel, _ in (built, built_laboratory):
+        archive = zipfile.ZipFile(wheel)
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        fields, _, readme = archive.read(name).decode().partition("\n\n")
+        assert f"Project-URL: Repository, {URL}" in fields
+        targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", readme, flags=re.DOTALL))
+        outside = [target for target in targets if not target.startswith("#")]
+        assert all(target.startswith(f"{URL}/") for target in outside), outside
+        for target in outside:
+            kind, tag, path = target.removeprefix(f"{URL}/").split("/", 2)
+            assert tag == f"v{equipoise.__version__}"
+            assert kind == ("raw" if path.endswith(".svg") else "blob"), target
+            assert (ROOT / path.partition("#")[0]).exists(), target
+        assert (len(outside) > 10) == (wheel == built[0])
+
+
+@pytest.mark.slow
+def test_an_index_accepts_the_distributions(built: tuple[Path, Path], built_laboratory: tuple[Path, Path]) -> None:
+    pytest.importorskip("twine", reason="needs the package twine")
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, (*built, *built_laboratory))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 4), done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Compiled libraries are loaded only if they are complete and only this user can have written them."""
 
 import ctypes
+import importlib.util
 import logging
 import os
 import shutil
@@ -155,6 +156,23 @@ def test_a_compiler_that_does_not_end(
         assert build(source) is None
     assert "no result after 0.2 s" in caplog.text
     assert "plain torch is used" in caplog.text
+
+
+def test_without_a_compiler_of_the_system_that_of_ziglang_is_used_or_named(
+    cache: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    package, cc = tmp_path / "packages" / "ziglang", shutil.which("cc")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    if importlib.util.find_spec("ziglang") is None:
+        assert build(source) is None
+        assert "no C compiler: plain torch is used. `pip install ziglang` brings a compiler" in caplog.text
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(f"import os, sys\nos.execv({cc!r}, ['cc', *sys.argv[2:]])\n")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    assert twice(build(source)) == 42
 
 
 def test_folders_of_killed_processes_are_removed(cache: Path, source: Path) -> None:

@@ -1,4 +1,4 @@
-"""Compile C on first use, with the system's compiler, for this processor.
+"""Compile C on first use, with the system's compiler or that of the package ziglang, for this processor.
 
     $EQUIPOISE_CACHE/NAME-TYPE-FINGERPRINT-DIGEST.so      by default in ~/.cache/equipoise
 
@@ -10,12 +10,15 @@ user, and neither group nor others may write to them. Otherwise it is compiled a
 import atexit
 import ctypes
 import hashlib
+import importlib.util
 import logging
 import os
 import platform
+import shlex
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from functools import cache
@@ -38,6 +41,7 @@ TARGETS: tuple[list[str], ...] = (*([*x, "-fopenmp"] for x in PROCESSOR), *PROCE
 
 VECTORS = Path(__file__).with_name("vectors.h")
 """A file that the sources may include."""
+WAY_OUT = "`pip install ziglang` brings a compiler (the extra `compiler`), or set CC"
 COMPILER_SECONDS = 120
 """The time limit of the compiler."""
 SCRATCH = "compiling-"
@@ -51,9 +55,9 @@ def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: st
 
     Returns None on failure. The log then has the reason and the `fallback`.
     """
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = _compiler()
     if compiler is None:
-        logger.warning("no C compiler found (set CC): %s", fallback)
+        logger.warning("no C compiler: %s. %s", fallback, WAY_OUT)
         return None
     stem = f"{name}-{dtype}-{_fingerprint(compiler, sources)}".replace("torch.", "")
     folder = _folder()
@@ -62,7 +66,7 @@ def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: st
         start = time.perf_counter()
         path, error = _compile(compiler, [*TYPES[dtype], *flags], sources[0], folder, stem)
         if path is None:
-            logger.warning("%s failed: %s\n%s", compiler, fallback, error)
+            logger.warning("%s failed: %s\n%s", shlex.join(compiler), fallback, error)
             return None
         logger.info("compiled %s in %.1f s", path, time.perf_counter() - start)
     try:
@@ -70,6 +74,16 @@ def build(name: str, sources: tuple[Path, ...], dtype: torch.dtype, fallback: st
     except OSError as failure:
         logger.warning("%s cannot be loaded: %s\n%s", path, fallback, failure)
         return None
+
+
+def _compiler() -> list[str] | None:
+    """The command that compiles C: CC, a compiler of the system, or the Zig compiler of the package ziglang."""
+    if given := os.environ.get("CC"):
+        return given.split()
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return [path]
+    return [sys.executable, "-m", "ziglang", "cc"] if importlib.util.find_spec("ziglang") else None
 
 
 def _cached(folder: Path, stem: str) -> Path | None:
@@ -87,14 +101,14 @@ def _name(stem: str, content: bytes) -> str:
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:32]}.so"
 
 
-def _compile(compiler: str, types: list[str], source: Path, folder: Path, stem: str) -> tuple[Path | None, str]:
+def _compile(compiler: list[str], types: list[str], source: Path, folder: Path, stem: str) -> tuple[Path | None, str]:
     """Compile into the folder, atomically; return the library, or None and the error."""
     _remove_scratch(folder)
     error = ""
     for target in TARGETS:
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
             made = Path(scratch, "library.so")
-            command = [*compiler.split(), *FLAGS, *target, *types, str(source), "-o", str(made), "-lm"]
+            command = [*compiler, *FLAGS, *target, *types, str(source), "-o", str(made), "-lm"]
             try:
                 result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILER_SECONDS)
             except subprocess.TimeoutExpired:
@@ -209,9 +223,9 @@ def _ours(path: Path) -> bool:
     return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _fingerprint(compiler: str, sources: tuple[Path, ...]) -> str:
+def _fingerprint(compiler: list[str], sources: tuple[Path, ...]) -> str:
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else [platform.processor()]
     kind = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}) or lines
-    parts = [*(path.read_text() for path in sources), *FLAGS, compiler, platform.machine(), *kind]
+    parts = [*(path.read_text() for path in sources), *FLAGS, *compiler, platform.machine(), *kind]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
