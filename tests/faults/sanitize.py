@@ -31,8 +31,8 @@ def runtime() -> str | None:
     return str(path.resolve()) if path.is_absolute() and path.exists() else None
 
 
-def start(calls: int, seed: int = 0, *more: str) -> subprocess.CompletedProcess[str]:
-    """Random calls under the sanitizers, in another process."""
+def start(calls: int, seed: int = 0, *more: str, optimization: str = "") -> subprocess.CompletedProcess[str]:
+    """Random calls under the sanitizers, in another process. Few calls take longest to compile: "-O0" is faster."""
     asan = runtime()
     if asan is None:
         sys.exit("the sanitizers need gcc with libasan")
@@ -40,7 +40,7 @@ def start(calls: int, seed: int = 0, *more: str) -> subprocess.CompletedProcess[
         paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "src")])
         compiler = Path(cache, "gcc-with-sanitizers")
         # The compiler itself is not checked, which would make it slow.
-        compiler.write_text(f'#!/bin/sh\nexec env -u LD_PRELOAD gcc "$@" {FLAGS}\n')
+        compiler.write_text(f'#!/bin/sh\nexec env -u LD_PRELOAD gcc "$@" {FLAGS} {optimization}\n')
         compiler.chmod(0o700)
         own = {"CC": str(compiler), "LD_PRELOAD": asan, "EQUIPOISE_CACHE": cache, "PYTHONPATH": paths}
         command = [sys.executable, str(Path(__file__)), "--inside", "--calls", str(calls), "--seed", str(seed), *more]
