@@ -7,8 +7,9 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/equipoise-lab demo $(ARGS)
 
+# Neighbouring tests run in one process, so that what a file prepares is prepared once.
 test: .venv/ready .venv/encoder
-	$(BIN)/python -m pytest -q -n 2 --durations=10 $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=10 $(ARGS)
 
 check: .venv/ready
 	$(BIN)/ruff check .

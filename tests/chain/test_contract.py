@@ -62,11 +62,10 @@ def cases(
     moderate: bool = False,
 ) -> Case:
     """Chains of any shape; with `moderate`, scores for which the enumeration loses no digits."""
-    interpreted = backend.name.startswith("gpu") and not CUDA
-    compiled_for_m = backend.name.startswith("gpu") and CUDA  # each M takes a compilation
-    batch = draw(st.sampled_from([(2,), (2, 2), ()] if interpreted else [(), (0,), (1,), (3,), (2, 3), (2, 1, 2)]))
-    length = draw(st.integers(1, 3 if interpreted else max_length))
-    m = draw(st.sampled_from([2, 3] if interpreted else labels[::2] if compiled_for_m else labels))
+    compiled_for_m = backend.name.startswith("gpu")  # each M takes a compilation
+    batch = draw(st.sampled_from([(), (0,), (1,), (3,), (2, 3), (2, 1, 2)]))
+    length = draw(st.integers(1, max_length))
+    m = draw(st.sampled_from(labels[::2] if compiled_for_m else labels))
     own = tuple(draw(st.sampled_from([1, n])) for n in batch)
     edges = draw(st.sampled_from([1, length - 1]))
     dtype = draw(st.sampled_from(backend.dtypes))
@@ -89,7 +88,7 @@ def cases(
 
 def check(backend: Backend, holds: Property, strategy: st.SearchStrategy[Case], examples: int) -> None:
     if backend.name.startswith("gpu") and not CUDA:
-        examples = 3  # the interpreter is slow
+        pytest.skip("the interpreter is slow: it gets the chains of `test_gpu`")
 
     @settings(max_examples=examples)
     @given(strategy)

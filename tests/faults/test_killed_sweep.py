@@ -2,13 +2,14 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from faults.kills import forked
 from faults.processes import alive, assert_complete, lines, results, start, state, wait_until, workers
 from faults.recipes import recipes
+from faults.sweep import sweep
 from lab.training.tiny import Tiny
 
 from equipoise_lab import tasks
@@ -43,8 +44,9 @@ def test_a_sweep_continues_after_kills_of_a_worker_and_of_itself(
     process.communicate()
     wait_until(lambda: not alive(worker), seconds=10.0)
     assert lines(store) < runs
-    _, err = (process := start(store, runs, epochs)).communicate(timeout=120)
-    assert process.returncode == 0, err
+    last = forked(sweep, store, runs, epochs, epochs, 0, 1000, "local")
+    last.join(120)
+    assert last.exitcode == 0
     assert_complete(store, runs, epochs)
     monkeypatch.setitem(tasks.TASKS, "tiny", Tiny)
     runner.run(recipes(runs, epochs, epochs), Store(tmp_path / "truth.jsonl"), stack_size=2)
@@ -87,17 +89,18 @@ def test_two_sweeps_share_a_store(tmp_path: Path) -> None:
 
 def test_a_living_sweep_takes_over_the_runs_of_a_killed_one(tmp_path: Path) -> None:
     store = tmp_path / "runs.jsonl"
-    first = start(store, 2, 100)  # claims both runs
+    given = sweep, store, 2, 100, 100, 0, 1000, "local"
+    first = forked(*given)  # claims both runs
     wait_until(lambda: bool(list(tmp_path.glob("*.checkpoint"))))
-    first.send_signal(signal.SIGSTOP)  # it lives and keeps its claims, however fast this machine is
-    second = start(store, 2, 100)
-    with pytest.raises(subprocess.TimeoutExpired):
-        second.wait(4.0)
+    os.kill(first.pid, signal.SIGSTOP)  # it lives and keeps its claims, however fast this machine is
+    second = forked(*given)
+    second.join(4.0)
+    assert second.exitcode is None
     assert lines(store) == 0
     first.kill()
-    first.communicate()
-    out, err = second.communicate(timeout=120)
-    assert (second.returncode, out.strip()) == (0, "2"), err
+    first.join()
+    second.join(120)
+    assert second.exitcode == 0
     assert_complete(store, 2, 100)
 
 
@@ -110,10 +113,10 @@ def test_a_full_disk_ends_the_workers_and_keeps_the_run_in_a_checkpoint(tmp_path
     assert err.startswith(f"the disk is full; runs added to {store}: 0; 1 more finished run is kept in {tmp_path}")
     kept = Path(err.partition(" is kept in ")[2].partition(";")[0])
     assert [run.recipe.seed for run in read(kept).runs.values()] == [0]
-    again = start(store, 8, 100_000, first=2)
+    again = forked(sweep, store, 8, 100_000, 2, 0, 1000, "local")
     try:
         wait_until(lambda: lines(store) == 1)
     finally:
         again.kill()
-        again.communicate()
+        again.join()
     assert [one.recipe.seed for one in Store(store).records()] == [0]

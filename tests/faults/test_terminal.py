@@ -117,7 +117,7 @@ def test_any_encoding_of_standard_output_will_do(
 
 
 @linux
-@pytest.mark.parametrize("command", ["train", "run", "score"])
+@pytest.mark.parametrize("command", ["train", "run"])
 def test_a_full_disk_is_named_with_what_was_kept(command: str, trained: Path, tmp_path: Path) -> None:
     gold, out = write(tmp_path / "gold.conll", 4), str(tmp_path / "m")
     more = ["--train", str(gold), "--out", out, "--epochs", "1"] if command == "train" else [str(trained), str(gold)]

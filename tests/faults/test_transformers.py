@@ -1,7 +1,6 @@
-"""The model of transformers: steps without a label, damaged weights, and export with log-marginals."""
+"""The model of transformers: steps without a label, and damaged weights."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ pytest.importorskip("transformers")
 import tiny_encoder
 from transformers import BertConfig
 
-from equipoise.integrations.export import export
 from equipoise.integrations.transformers import CRFConfig, CRFForTokenClassification, predict_document
 from equipoise.integrations.transformers.metrics import decoded, preprocess_logits_for_metrics
 from equipoise.integrations.transformers.model import repeat_at_other_tokens
@@ -65,23 +63,3 @@ def test_other_tokens_repeat_the_word_before_them(mask: list[int]) -> None:
     found = repeat_at_other_tokens(log_p, torch.tensor([mask]) != 0)[0]
     places = [max((i for i in range(t + 1) if mask[i]), default=mask.index(1)) for t in range(6)]
     assert torch.equal(found, log_p[0, places])
-
-
-def test_onnx_with_log_marginals(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    made, generator = model(), torch.Generator().manual_seed(1)
-
-    def inputs(batch: int, length: int) -> dict[str, Tensor]:
-        word_mask = torch.rand(batch, length, generator=generator) < 0.5
-        word_mask[0] = False  # no word
-        return {"input_ids": torch.randint(128, (batch, length), generator=generator), "word_mask": word_mask}
-
-    export(made, inputs(2, 4), "onnx", log_marginals=True).save(tmp_path / "tagger.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "tagger.onnx")
-    for batch, length in ((3, 7), (1, 1), (2, 40)):
-        given = inputs(batch, length)
-        labels, log_p = session.run(None, {name: x.numpy() for name, x in given.items()})
-        want = made(**given)
-        assert torch.equal(torch.from_numpy(labels), want.labels)
-        torch.testing.assert_close(torch.from_numpy(log_p), want.logits.detach(), rtol=1e-4, atol=1e-4)

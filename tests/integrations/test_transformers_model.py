@@ -272,16 +272,6 @@ def test_a_training_step_compiles_without_a_graph_break() -> None:
 
 
 @pytest.mark.slow
-def test_prediction_compiles_without_a_graph_break() -> None:
-    made = model()
-    ids, attended, mask = IDS[:, :3], ATTENDED[:, :3], LABELS[:, :3] != -100
-    expected = made(ids, attended, word_mask=mask)
-    output = torch.compile(made, fullgraph=True, backend="aot_eager")(ids, attended, word_mask=mask)
-    torch.testing.assert_close(output.logits, expected.logits)
-    assert torch.equal(output.labels, expected.labels)
-
-
-@pytest.mark.slow
 def test_prediction_exports_for_any_batch_size_and_length() -> None:
     made = model()
     shape = {0: Dim("batch"), 1: Dim("length", min=2, max=64)}

@@ -59,7 +59,26 @@ def test_the_folder_is_private_and_the_library_is_compiled_once(cache: Path, sou
     assert [path for path in cache.iterdir() if path.suffix != ".so"] == []
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize(
+    ("command", "warning"),
+    [("/bin/false", "exit status 1"), ("/no/such/compiler", "No such file"), ("/bin/true", "/bin/true failed: plain")],
+)
+def test_a_compiler_that_fails_is_named(
+    command: str,
+    warning: str,
+    cache: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("CC", command)
+    with caplog.at_level(logging.WARNING, "equipoise"):
+        assert build(source) is None
+    assert len(caplog.messages) == 1
+    assert warning in caplog.text
+
+
+@pytest.mark.parametrize("share", [0.0, 0.999])
 def test_a_truncated_library_is_compiled_again(cache: Path, source: Path, share: float) -> None:
     """Loading one would end the process with SIGBUS, so this is done in a process of its own."""
     build(source)

@@ -1,4 +1,4 @@
-"""`scaling.Learned` under torch.compile, torch.func, torch.autograd.grad and activation checkpointing."""
+"""`scaling.Learned` under torch.func, torch.autograd.grad and activation checkpointing."""
 
 import pytest
 import torch
@@ -23,40 +23,6 @@ def batch(seed: int) -> tuple[Tensor, Tensor]:
 
 def layer(**options: object) -> ChainCRF:
     return ChainCRF(3, Learned(), generator=seeded(), **options)
-
-
-@pytest.mark.slow
-def test_compiled_training_equals_eager() -> None:
-    eager, compiled = layer(constraints=BIO, boundaries=True), layer(constraints=BIO, boundaries=True)
-    run = torch.compile(lambda u, y, on: compiled.loss(u, y, on), fullgraph=True, backend="aot_eager")
-    optimizers = [torch.optim.AdamW(crf.parameters(), 0.01) for crf in (eager, compiled)]
-    for seed in range(5):
-        unary, _ = batch(seed)
-        labels, mask = torch.zeros(4, 6, dtype=torch.int64), torch.rand(4, 6, generator=seeded(seed)) < 0.7
-        for loss, optimizer in zip((eager.loss, run), optimizers, strict=True):
-            optimizer.zero_grad()
-            loss(unary, labels, mask).backward()
-            optimizer.step()
-    torch.testing.assert_close(compiled.state_dict(), eager.state_dict(), rtol=1e-6, atol=1e-6)
-    assert float(compiled.scaling.steps) == 5
-
-
-@pytest.mark.slow
-def test_inductor_computes_the_gradients_of_eager() -> None:
-    """It repeats a part of the forward pass in the backward pass, which must read the same state."""
-    eager, compiled = layer(), layer()
-    run = torch.compile(lambda u, y: compiled.loss(u, y), fullgraph=True, backend="inductor")
-    for seed in range(4):
-        unary, labels = batch(seed)
-        again = unary.detach().clone().requires_grad_()
-        eager.zero_grad()
-        compiled.zero_grad()
-        eager.loss(unary, labels).backward()
-        run(again, labels).backward()
-        torch.testing.assert_close(again.grad, unary.grad, rtol=0, atol=1e-5)
-        torch.testing.assert_close(compiled.pairwise.grad, eager.pairwise.grad, rtol=0, atol=1e-5)
-        torch.testing.assert_close(compiled.scaling.squares, eager.scaling.squares, rtol=1e-5, atol=0)  # of u and w
-    torch.testing.assert_close(compiled.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-5)
 
 
 def test_activation_checkpointing_measures_once() -> None:
