@@ -12,6 +12,7 @@ from tagger.small import sentences, write
 from equipoise.files.writing import WritingError
 from equipoise.tagger import folder as folders
 from equipoise.tagger import load
+from equipoise.tagger.folder import REPORTS
 from equipoise.tagger.model import save
 from equipoise.tagger.training import Settings, fit
 
@@ -40,17 +41,18 @@ def test_two_trainings_into_one_folder(
         assert names(tmp_path / "m") == set()
         first.kill()
     assert command(*call) == 0
-    assert names(tmp_path / "m") == {"model.safetensors", "tagger.json"}
+    assert names(tmp_path / "m") == {"model.safetensors", "tagger.json", *REPORTS}
 
 
 def test_what_killed_trainings_have_left_is_removed(command: Call, tmp_path: Path) -> None:
     out = tmp_path / "m"
     (out / ".tagger.part").mkdir(parents=True)
-    for name in (".tagger.part/model.safetensors", "training.safetensors.7.part", ".tagger.json.ab_1.part", "my.part"):
+    hidden = (".tagger.part/model.safetensors", ".tagger.json.ab_1.part", ".report.html.cd_2.part")
+    for name in (*hidden, "training.safetensors.7.part", "my.part"):
         (out / name).write_text("half")
     call = ("tag", "train", "--train", write(tmp_path / "train.conll", 12), "--out", out, "--epochs", 1)
     assert command(*call) == 0
-    assert names(out) == {"model.safetensors", "tagger.json", "my.part"}
+    assert names(out) == {"model.safetensors", "tagger.json", "my.part", *REPORTS}
 
 
 def test_a_training_that_fails_leaves_no_folder(command: Call, tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ from equipoise.tagger.tagset import infer
 from equipoise.tagger.training import Settings, fit
 
 PER_ROUND = 24
+ELEMENTS = {"html", "head", "meta", "title", "style", "body", "section", "div", "p", "hr", "h2", "a", "mark", "small"}
+ELEMENTS |= {"table", "thead", "tr", "th", "td"}
+ATTRIBUTES = {"charset", "http-equiv", "content", "class", "title", "id", "href", "dir", "style"}
 KINDS, OPTIONS = ("lines", "words", "text", "columns"), ("", "--conll", "--html", "--json", "--json")
 ENDS = ("\n", "\r\n", "\r", "\r\r\n")
 MARK = "\ufeff"
@@ -207,8 +210,8 @@ def _check_page(page: str, wanted: list[list[str]] | None) -> None:
 
     class Reader(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-            assert tag in ("html", "head", "meta", "title", "style", "body", "p", "hr", "mark", "small"), tag
-            assert {name for name, _ in attributes} <= {"charset", "class", "title"}
+            assert tag in ELEMENTS, tag
+            assert {name for name, _ in attributes} <= ATTRIBUTES
 
         def handle_data(self, data: str) -> None:
             shown.append(data)

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tagger.pages import parsed
 from tagger.small import sentences, write
 
 from equipoise.tagger import training
+from equipoise.tagger.folder import REPORTS
 
 Call = Callable[..., int]
 FAST = ("--epochs", 8, "--batch", 8, "--learning-rate", 0.01)
@@ -52,7 +54,8 @@ def test_training_prints_plain_lines_and_a_report(
     assert lines[0] == "test sentences:"
     assert [line.split()[0] for line in lines[2:5]] == ["all", "LOC", "PER"]
     assert "balance of net and CRF: " in output.out
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.safetensors", "tagger.json"]
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert names == {"model.safetensors", "tagger.json", *REPORTS}
     first, second = (path / "model" / "model.safetensors" for path in (trained, tmp_path))
     assert first.read_bytes() == second.read_bytes()
 
@@ -101,6 +104,34 @@ def test_run_reads_every_form_and_writes_every_form(
     assert lines[0].startswith("We met [Ada](PER 0.")
 
 
+def test_a_training_leaves_a_report_and_score_writes_one(
+    command: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (trained / "model" / "report.txt").read_text().splitlines()
+    assert text[0] == "validation sentences:"
+    assert text[2].split()[:2] == ["all", "100.00"]
+    assert "<svg" in (trained / "model" / "report.html").read_text()
+    wrong = tmp_path / "wrong.conll"
+    wrong.write_text("in\tO\nRome\tB-PER\n\nin\tO\nOslo\tB-LOC\n")
+    assert command("tag", "score", trained / "model", wrong, "--html", tmp_path / "page.html") == 0
+    assert "LOC tagged as PER" not in capsys.readouterr().out
+    body = parsed((tmp_path / "page.html").read_text())
+    (one,) = body.by_class("section", "sentence")
+    assert [x.text for x in one.by_class("a", "span")] == ["RomeLOC"]
+    assert [x.text for x in body.by_class("p", "true")] == ["in RomePER"]
+
+
+def test_a_training_without_a_right_span_says_what_may_help(
+    command: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, valid = write(tmp_path / "train.conll", 4), tmp_path / "valid.conll"
+    valid.write_text("so\tO\n")  # no span can be right
+    files = ("--train", train, "--valid", valid, "--out", tmp_path / "m", "--epochs", 1)
+    assert command("tag", "train", *files) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("equipoise: the F1 is 0: look at the errors in report.html; what may help: more --epochs, ")
+
+
 def test_the_page_escapes_text_and_needs_no_other_file(command: Call, trained: Path, tmp_path: Path) -> None:
     text, page = tmp_path / "<i>.txt", tmp_path / "page.html"
     text.write_text("in <script>alert('1')</script> & \"Rome\"\n")
@@ -110,7 +141,7 @@ def test_the_page_escapes_text_and_needs_no_other_file(command: Call, trained: P
     assert "&lt;script&gt;alert(&#x27;1&#x27;)&lt;/script&gt;" in html
     assert "<i>" not in html
     assert "&amp;" in html
-    assert "http" not in html
+    assert "://" not in html
 
 
 @pytest.mark.parametrize(

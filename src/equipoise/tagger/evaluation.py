@@ -98,6 +98,28 @@ def _overlap(a: Span, b: Span) -> bool:
     return a.start < b.stop and b.start < a.stop
 
 
+def word_confusion(
+    tags: TagSet, gold: Sequence[Sentence], predicted: Sequence[Sequence[str]]
+) -> Counter[tuple[str, str]]:
+    """The number of words by the type of their true span and that of their predicted one; O is outside of spans.
+
+    >>> tags = TagSet(("O", "B-LOC", "I-LOC"), "IOB2")
+    >>> dict(word_confusion(tags, [Sentence(("New", "York"), ("B-LOC", "I-LOC"))], [["O", "B-LOC"]]))
+    {('LOC', 'O'): 1, ('LOC', 'LOC'): 1}
+    """
+    counts = Counter[tuple[str, str]]()
+    for sentence, each in zip(gold, predicted, strict=True):
+        counts.update(zip(_kinds(tags, sentence.tags), _kinds(tags, each), strict=True))
+    return counts
+
+
+def _kinds(tags: TagSet, labels: Sequence[str]) -> list[str]:
+    kinds = ["O"] * len(labels)
+    for span in tags.spans(labels):
+        kinds[span.start : span.stop] = [span.kind] * (span.stop - span.start)
+    return kinds
+
+
 def table(found: Evaluation) -> list[str]:
     """Lines with one type each, and all types in the first."""
     rows = [("all", found.overall), *((escaped(kind), one) for kind, one in found.by_kind.items())]

@@ -31,6 +31,8 @@ except ImportError:  # not on Windows: there, only one training may write to a f
 WEIGHTS, DESCRIPTION = "model.safetensors", description.NAME
 STATE = "training.safetensors"
 """The state of an unfinished training, see `training`. It is no part of the model."""
+REPORTS = ("report.html", "report.txt", "learning-curve.svg", "confusion.svg")
+"""What `report` writes beside the model. It is no part of it."""
 PART, NEXT = ".tagger.part", ".tagger.next"
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
@@ -138,7 +140,8 @@ def _lock(number: int, folder: Path) -> None:
         return  # a file system without locks
     if not folder.exists() or not os.path.samestat(os.fstat(number), folder.stat()):
         raise DataError(busy)  # another training that failed has removed the folder, and may have begun again
-    temporary = rf"{re.escape(STATE)}\.[0-9]+\.part|\.{re.escape(DESCRIPTION)}\.[a-z0-9_]+\.part"
+    whole = "|".join(map(re.escape, (DESCRIPTION, *REPORTS)))
+    temporary = rf"{re.escape(STATE)}\.[0-9]+\.part|\.({whole})\.[a-z0-9_]+\.part"
     remove_leftovers(folder, temporary, seconds=0)  # of processes that were killed
     shutil.rmtree(folder / PART, ignore_errors=True)
 

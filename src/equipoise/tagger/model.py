@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .. import scaling
+from .. import chain, scaling
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 from ..files import tensors
@@ -39,6 +39,7 @@ class Tagged(NamedTuple):
     tags: tuple[str, ...]
     spans: list[Span]
     kinds: list[dict[str, float]]  # for each span, the probability of every type with its boundaries
+    best: Sequence[tuple[tuple[str, ...], float]] = ()  # the best labellings and their probabilities, if asked for
 
     @property
     def probabilities(self) -> list[float]:
@@ -86,8 +87,11 @@ class TaggingModel(nn.Module):
         self.crf.start_from_labels(torch.tensor([self.number[tag] for tag in x], dtype=torch.long) for x in tags)
 
     @torch.no_grad()
-    def tag(self, sentences: Iterable[Sequence[str]], *, probabilities: bool = True) -> Iterator[Tagged]:
-        """Tag sentences in order. Without `probabilities` this is faster, and each is 1."""
+    def tag(self, sentences: Iterable[Sequence[str]], *, probabilities: bool = True, best: int = 0) -> Iterator[Tagged]:
+        """Tag sentences in order. Without `probabilities` this is faster, and each is 1.
+
+        `best` is the number of labellings of each sentence that are computed, the most probable first.
+        """
         self.eval()
         for chunk in cut(((x, x) for x in sentences), CHUNK, CHUNK_WORDS):
             if not any(chunk):
@@ -101,7 +105,27 @@ class TaggingModel(nn.Module):
                 each = type_probabilities(self.crf.potentials(unary, mask), spans, self.tags.tables)
             else:
                 each = [[{span.kind: 1.0} for span in found] for found in spans]
-            yield from map(Tagged, map(tuple, chunk), map(tuple, tagged), spans, each)
+            labellings = self._best(unary, mask, [len(x) for x in chunk], best) if best else [[]] * len(chunk)
+            yield from map(Tagged, map(tuple, chunk), map(tuple, tagged), spans, each, labellings)
+
+    def _best(
+        self, unary: Tensor, mask: Tensor, lengths: Sequence[int], number: int
+    ) -> list[list[tuple[tuple[str, ...], float]]]:
+        """The best labellings of each sentence, and exp(F(Y | X) - log Z) of each."""
+        unary, pairwise, kept = self.crf.potentials(unary, mask)
+        each = unary.double().cpu(), pairwise.double().cpu(), kept.cpu()
+        labels, scores = chain.top_k(*each, k=number)
+        probabilities = (scores - chain.log_partition(*each)[:, None]).exp()
+        return [
+            [(tuple(self._labels(y[:length])), p) for y, p in zip(rows, row, strict=True) if length and p > 0]
+            for rows, row, length in zip(labels.tolist(), probabilities.tolist(), lengths, strict=True)
+        ]
+
+    @torch.no_grad()
+    def transitions(self) -> Tensor:
+        """The scores of transitions as prediction uses them, (M, M), after scaling; -inf where the scheme forbids."""
+        scores = torch.ones(1, 2, len(self.tags.labels), device=next(self.parameters()).device)
+        return self.eval().crf.potentials(scores).pairwise.reshape(-1, *scores.shape[-1:] * 2)[0].cpu()
 
     def _labels(self, numbers: Sequence[int]) -> list[str]:
         """The tags of one sentence. The CRF gives -100, which is no label, for scores that are NaN or infinite."""
