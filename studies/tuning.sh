@@ -4,6 +4,7 @@
 #
 #     studies/tuning.sh OUT [options of reproduce.py]
 #     TOTAL=200 TUNING=100 studies/tuning.sh OUT --device cpu --precision float32 --tiny
+#     TASKS=chunking studies/tuning.sh OUT
 #
 # PART=rest extends the other grids, after the records of the first part were added to results/runs.jsonl, or on the same
 # machine. Needs torch and numpy. TOTAL and TUNING are seconds. OUT/tuning.jsonl has the new records.
@@ -28,6 +29,7 @@ done
 runs() {
     local label=$1 task=$2
     shift 2
+    [[ " ${TASKS:-ocr chunking horses} " == *" $task "* ]] || return 0
     python3 studies/reproduce.py "$@" --task "$task" --store "$work/$task.jsonl" \
         --minutes "$(minutes "$total")" --tuning-minutes "$(minutes "$tuning")" "${options[@]}" >"$work/$label.log" 2>&1 &
 }
