@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from equipoise_lab.demo import svg
+from equipoise_lab.report.readme import fill
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guides" / "spans.md"
-BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 TITLES = {"wnut17": "WNUT-17", "conll2000": "CoNLL-2000", "bc5cdr": "BC5CDR"}
 SOFTMAX = {"argmax": "argmax", "constrained": "constrained", "calibrated": "constrained and calibrated"}
 CRFS = {
@@ -40,9 +40,7 @@ FEWEST = 20
 
 def write(records: list[dict[str, Any]]) -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
-    GUIDE.write_text(head + BEGIN + "\n\n" + tables(records) + "\n" + END + tail, encoding="utf-8")
+    GUIDE.write_text(fill(text, "measured", {"spans": tables(records)}), encoding="utf-8")
     GUIDE.with_name("spans-reliability.svg").write_text(figure(records), encoding="utf-8")
 
 
@@ -65,7 +63,7 @@ def tables(records: list[dict[str, Any]]) -> str:
         rows.append((name, *(percent(select(records, *where, method, key), "f1", 2) for where in columns)))
     rows.append(("invalid sentences of the CRF without constraints", *(
         percent(select(records, *where, "CRF", "free"), "invalid", 1) for where in columns)))  # fmt: skip
-    return "\n".join([*parts, *lines(rows), ""])
+    return "\n".join([*parts, *lines(rows)])
 
 
 def some(records: list[dict[str, Any]], corpus: str, share: float) -> bool:

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from equipoise import ChainCRF, constraints, scaling
+from equipoise import ChainCRF, SpanDecoder, chain, constraints, scaling
 from equipoise.integrations.export import export
+from equipoise.spans import Biases
 
 NAMES = ["O", "B-NP", "I-NP", "B-VP", "I-VP"]
 BIO = constraints.from_labels(NAMES, "BIO")
@@ -222,3 +223,34 @@ def test_a_program_runs_in_executorch(tmp_path: Path) -> None:
     for length in (1, 7, 16):
         unary, mask = torch.randn(1, length, 5), torch.rand(1, length) < 0.8
         assert torch.equal(method.execute([unary, mask])[0], crf.decode(unary, mask))
+
+
+@pytest.mark.slow
+def test_a_classifier_with_a_span_decoder(tmp_path: Path) -> None:
+    """In ONNX Runtime, its labels are those of the decoder for its logits, with biases and temperature."""
+    torch.manual_seed(0)
+    names = ["O", "B-X", "I-X", "E-X", "S-X"]
+    decoder = SpanDecoder(names, biases=Biases(1.0, -0.5, 0.5, -1.0, 0.25, 2.0, -1.5, 0.75), temperature=1.7)
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.crf = nn.Embedding(50, 5), decoder.layer()
+            nn.init.normal_(self.words.weight, std=3.0)
+
+        def forward(self, words: Tensor) -> Tensor:
+            return self.words(words)
+
+    model = Classifier().eval()
+    run = onnx_session(model, example(2, 4), tmp_path, log_marginals=True)
+    biased = 0
+    for b, length in SHAPES:
+        inputs = example(b, length, seed=1)
+        labels, log_marginals = run(inputs)
+        logits, mask = model(inputs["words"]), inputs["mask"]
+        assert torch.equal(labels, decoder.decode(logits, mask))
+        biased += int((labels != SpanDecoder(names).decode(logits, mask)).sum())
+        potentials, kept = decoder.potentials(logits, mask)
+        wanted = kept.restore(kept.blank(chain.log_marginals(*potentials), 0.0))[mask]
+        torch.testing.assert_close(log_marginals[mask], wanted, rtol=1e-4, atol=1e-4)
+    assert biased > 10

@@ -84,3 +84,5 @@ def test_a_model_with_a_crf_gives_its_potentials(tmp_path: Path) -> None:
             assert span.probability == pytest.approx(float(p[span.start, BIOES.index(f"S-{span.label}")]), rel=1e-5)
     with pytest.raises(ValueError, match=r"but a model with a CRF needs model\.unary"):
         decoder(logits)
+    with pytest.raises(ValueError, match="the decoder is that of a model with a CRF: export the model"):
+        decoder.layer()

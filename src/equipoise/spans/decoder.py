@@ -15,10 +15,11 @@ from torch import Tensor
 
 from .. import chain
 from ..chain.problem import IGNORE
-from ..constraints import names_of
+from ..constraints import Constraints, names_of
 from ..crf import ChainCRF
 from ..crf.potentials import Potentials
 from ..masking import Kept, keep
+from ..scaling import Fixed
 from .biases import Biases, Point, is_number, read, rules
 from .layout import WORD_SCORES, Layout, by_word, layout
 from .probability import type_probabilities
@@ -170,6 +171,25 @@ class SpanDecoder:
         from .calibration import measure
 
         return measure(self, logits, gold, mask, words)
+
+    def layer(self) -> ChainCRF:
+        """The decoder as a layer of torch whose unary scores are logits, such as for `integrations.export`.
+
+        >>> decoder = SpanDecoder(["O", "B-PER", "I-PER"], "BIO", {"enter": 1.0}, temperature=2.0)
+        >>> logits = torch.randn(1, 9, 3)
+        >>> bool((decoder.layer().decode(logits) == decoder.decode(logits)).all())
+        True
+        """
+        if self.crf is not None:
+            raise ValueError("the decoder is that of a model with a CRF: export the model")
+        names = Constraints(self.rules.allowed, self.rules.start, self.rules.end, self.labels)
+        layer = ChainCRF(len(self.labels), Fixed(1 / self.temperature), names, boundaries=True)
+        values = self.rules.potentials(torch.tensor(self.biases))
+        layer.load_state_dict(
+            {name: x.nan_to_num(neginf=0.0) for name, x in zip(("pairwise", "start", "end"), values, strict=True)},
+            strict=False,
+        )
+        return layer.requires_grad_(False).eval()
 
     def potentials(self, scores: Tensor, mask: Tensor, point: Tensor | None = None) -> tuple[Potentials, Kept]:
         """The arguments of every function of `chain` from scores (B, L, M), and the positions that a mask keeps.
