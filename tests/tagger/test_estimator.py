@@ -82,7 +82,7 @@ def test_errors_name_the_argument(arguments: tuple[object, object], message: str
 def test_a_tagger_without_training_says_so() -> None:
     with pytest.raises(ValueError, match=r"not trained: call fit\(sentences, tags\), or Tagger.load"):
         Tagger().predict("a")
-    with pytest.raises(ValueError, match="net must be one of bilstm"):
+    with pytest.raises(ValueError, match="net must be one of bilstm, features, got"):
         Tagger(net="lstm").fit(X, Y)
     with pytest.raises(ValueError, match="'layers' is not a parameter of Tagger: net, encoder"):
         Tagger().set_params(layers=2)

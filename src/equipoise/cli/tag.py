@@ -35,7 +35,7 @@ def tag_train(
     valid: Path | None = None,
     test: Path | None = None,
     encoder: str | None = None,
-    net: Literal["bilstm"] = "bilstm",
+    net: Literal["bilstm", "features"] = "bilstm",
     out: Path,
     scheme: Scheme = "auto",
     word_column: Column = None,
@@ -57,7 +57,8 @@ def tag_train(
         valid: File that decides which epoch is best; by default a tenth of the sentences of --train.
         test: File to score at the end; by default the validation sentences are scored.
         encoder: Pretrained encoder: a folder or a name on the Hugging Face hub. By default the net is trained.
-        net: bilstm: a BiLSTM over words and their characters.
+        net: bilstm: a BiLSTM over words and their characters. features: a linear net of the usual features of a CRF,
+            trained in seconds.
         out: Folder for the model.
         scheme: Tagging scheme. auto: it is detected. none: plain labels, one per word.
         word_column: Column of the word: a number from 1, -1 for the last one, or a name in the header. By default the

@@ -14,6 +14,7 @@ from .features import Vocabulary
 from .net import Sizes
 from .splitting import RULES
 from .tagset import TagSet
+from .templates import DICTIONARIES, WORDS
 
 NAME = "tagger.json"
 FORMAT, FIRST_FORMAT = "equipoise tagger 2", "equipoise tagger 1"
@@ -60,6 +61,8 @@ def check(fields: dict[str, Any]) -> None:
         wanted |= {"files": _files, "sha256": lambda value: isinstance(value, str)}
     if "sizes" in fields or "vocabulary" in fields:
         wanted |= {"sizes": _sizes, "vocabulary": _vocabulary}
+    if "features" in fields:
+        wanted["features"] = _features
     if "words" in fields:
         wanted["words"] = lambda value: _number(value, RULES[0], RULES[-1])
     missing = [name for name in wanted if name not in fields]
@@ -118,6 +121,10 @@ def _sizes(value: Any) -> bool:
 
 def _vocabulary(value: Any) -> bool:
     return value.keys() == {field.name for field in names_of(Vocabulary)} and all(map(_texts, value.values()))
+
+
+def _features(value: Any) -> bool:
+    return value.keys() == {"reads", "names"} and value["reads"] in (WORDS, DICTIONARIES) and _texts(value["names"])
 
 
 def _files(value: Any) -> bool:

@@ -7,7 +7,7 @@ Sentences are lists of words, and tags are lists of as many tags, in a scheme of
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,8 @@ from typing import Any, Self
 from ..spans.scored import ScoredSpan, scored
 from .columns import Sentence
 from .evaluation import evaluate
+from .linear import Linear
+from .listing import Weight, transitions, weights
 from .model import TaggingModel, load, save
 from .net import BiLSTM
 from .recipes import start
@@ -24,7 +26,8 @@ from .training import Settings, fit
 from .training_state import Epoch, line
 from .words import Text
 
-Words = Sequence[str]
+Words = Sequence[Any]
+"""A sentence: its words, or a dictionary of features for each; or its tags."""
 
 
 @dataclass(eq=False)
@@ -35,7 +38,8 @@ class Tagger:
     epochs of training.
 
     Args:
-        net: "bilstm", a BiLSTM over words and their characters.
+        net: "bilstm", a BiLSTM over words and their characters, or "features", a linear net of the usual features of a
+            CRF, which trains in seconds. It also reads dictionaries of features, one per word, as in sklearn-crfsuite.
         encoder: a pretrained encoder of transformers instead, a folder or a name on the Hugging Face hub.
         scheme: "IOB2" (also called BIO), "IOB1", "BIOES", "BILOU", "BMES", or "none" for plain labels, one per word;
             "auto" detects it.
@@ -77,6 +81,8 @@ class Tagger:
 
         self.history_ = fit(model, train, held, settings, watch=watch)
         self.model_ = model.eval()
+        if isinstance(model.net, Linear):
+            model.net.encoded = None
         return self
 
     def start(self, train: Sequence[Sentence], source: object = "tags") -> tuple[TaggingModel, Settings]:
@@ -94,8 +100,8 @@ class Tagger:
         if isinstance(sentences, str):
             text = Text(tuple(self.words(sentences)), sentences)
             return self._spans(text.words, *zip(*text.places(), strict=True)) if text.words else []
-        if sentences and isinstance(sentences[0], str):
-            one: Words = sentences  # type: ignore[assignment]
+        if sentences and isinstance(sentences[0], str | Mapping):
+            one: Words = sentences
             return self._spans(one, range(len(one)), range(1, len(one) + 1))
         return [list(one.tags) for one in self._fitted().tag(sentences, probabilities=False)]
 
@@ -110,6 +116,14 @@ class Tagger:
         gold = _pairs(sentences, tags)
         return evaluate(model.tags, gold, [one.tags for one in model.tag(sentences, probabilities=False)]).overall.f1
 
+    def weights(self, label: str | None = None, most: int = 20) -> list[Weight]:
+        """The largest weights of the net "features", by absolute value: features, labels and weights."""
+        return weights(self._fitted(), label, most)
+
+    def transitions(self) -> dict[tuple[str, str], float]:
+        """The score of each pair of neighbouring labels; -inf if the scheme forbids it."""
+        return transitions(self._fitted())
+
     def save(self, folder: Path | str) -> None:
         """Write the folder of a model, in place of the one that is there, for `load` and `equipoise tag`."""
         model = self._fitted()
@@ -122,7 +136,9 @@ class Tagger:
         settings = model.about.get("settings", {})
         names = ("epochs", "learning_rate", "batch", "seed")
         own = cls(device=device, scheme=model.tags.scheme, **{x: settings[x] for x in names if x in settings})
-        if not isinstance(model.net, BiLSTM):
+        if isinstance(model.net, Linear):
+            own.net = "features"
+        elif not isinstance(model.net, BiLSTM):
             own.encoder = str(folder)
         own.model_, own.history_ = model, [Epoch(**epoch) for epoch in model.about.get("history", [])]
         return own

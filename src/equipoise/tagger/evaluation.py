@@ -64,7 +64,7 @@ def evaluate(tags: TagSet, gold: Sequence[Sentence], predicted: Sequence[Sequenc
         true.update(span.kind for span in known)
         for error, span in _errors(known, found):
             errors[error] += 1
-            examples.setdefault(error, " ".join(sentence.words[span.start : span.stop]))
+            examples.setdefault(error, " ".join(map(str, sentence.words[span.start : span.stop])))
     kinds = sorted({*guessed, *true})
     return Evaluation(
         score(right.total(), guessed.total(), true.total()),

@@ -181,7 +181,7 @@ def _names(folder: Path, fields: dict[str, Any]) -> list[str]:
         names = [WEIGHTS]
     else:
         names = [WEIGHTS, "config.json", *(name for name in TOKENIZER if (folder / name).is_file())]
-    missing = {WEIGHTS, *([] if "vocabulary" in fields else ["config.json"])} - set(names)
+    missing = {WEIGHTS, *([] if {"vocabulary", "features"} & fields.keys() else ["config.json"])} - set(names)
     if missing:
         raise DataError(f"{folder / DESCRIPTION} is damaged: the field files has no {min(missing)}")
     return names

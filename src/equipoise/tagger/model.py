@@ -5,7 +5,6 @@ tagger.json         tags, scheme, vocabulary, how it was trained, and the digest
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +19,9 @@ from ..files.errors import DataError
 from ..labels import Span
 from ..spans.probability import type_probabilities
 from .batches import cut
-from .features import Vocabulary
 from .folder import DESCRIPTION, WEIGHTS, Content, read, write
-from .net import BiLSTM, Sizes
+from .linear import Linear
+from .net import BiLSTM
 from .splitting import NEWEST, RULES
 from .tagset import TagSet
 
@@ -87,7 +86,7 @@ class TaggingModel(nn.Module):
         self.crf.start_from_labels(torch.tensor([self.number[tag] for tag in x], dtype=torch.long) for x in tags)
 
     @torch.no_grad()
-    def tag(self, sentences: Iterable[Sequence[str]], *, probabilities: bool = True, best: int = 0) -> Iterator[Tagged]:
+    def tag(self, sentences: Iterable[Sequence[Any]], *, probabilities: bool = True, best: int = 0) -> Iterator[Tagged]:
         """Tag sentences in order. Without `probabilities` this is faster, and each is 1.
 
         `best` is the number of labellings of each sentence that are computed, the most probable first.
@@ -144,8 +143,8 @@ def save(tagger: TaggingModel, folder: Path, about: dict[str, Any]) -> None:
     """Write a tagger to a folder, in place of the one that is there. `about` says how it was trained."""
     net = tagger.net
     fields = {"labels": tagger.tags.labels, "scheme": tagger.tags.scheme, "words": tagger.rule, "training": about}
-    if isinstance(net, BiLSTM):
-        fields |= {"sizes": asdict(net.sizes), "vocabulary": asdict(net.known)}
+    if isinstance(net, BiLSTM | Linear):
+        fields |= net.description()
         write(folder, fields, lambda path: tensors.save(path / WEIGHTS, tagger.state_dict(), "tagger"))
     else:
         from .encoder import save as save_encoder
@@ -157,8 +156,9 @@ def load(folder: Path | str, device: str = "cpu") -> TaggingModel:
     """The tagger in a folder that `equipoise tag train` wrote. Raises DataError if anything in it does not fit."""
     content = read(Path(folder))
     tags = TagSet(tuple(content.fields["labels"]), content.fields["scheme"])
-    if "vocabulary" in content.fields:
-        tagger = _bilstm(tags, content)
+    own = next((kind for kind in (BiLSTM, Linear) if content.fields.keys() >= kind.FIELDS), None)
+    if own is not None:
+        tagger = _filled(own, tags, content)
     else:
         from .encoder import load as load_encoder
 
@@ -171,22 +171,20 @@ def load(folder: Path | str, device: str = "cpu") -> TaggingModel:
     return tagger.to(device).eval()
 
 
-def _bilstm(tags: TagSet, content: Content) -> TaggingModel:
-    """The tagger with a BiLSTM. Shapes are compared before memory for them is taken."""
+def _filled(kind: type[BiLSTM] | type[Linear], tags: TagSet, content: Content) -> TaggingModel:
+    """The tagger with a net of this kind. Shapes are compared before memory for them is taken."""
     path, size = content.path / WEIGHTS, len(tags.labels)
     weights, text = tensors.parse(content.files[WEIGHTS], path)
     if text != "tagger":
         raise DataError(f"{path} does not hold the weights of a tagger")
-    known = Vocabulary(**{name: tuple(part) for name, part in content.fields["vocabulary"].items()})
-    sizes = Sizes(**content.fields["sizes"])
     with torch.device("meta"):
-        shapes = {f"net.{name}": x.shape for name, x in BiLSTM(known, size, sizes).state_dict().items()}
+        shapes = {f"net.{name}": x.shape for name, x in kind.described(content.fields, size).state_dict().items()}
     for name, shape in {**shapes, "crf.pairwise": torch.Size((size, size))}.items():
         got = weights[name].shape if name in weights else None
         if got != shape:
             what = f"{name} has the shape {got and list(got)}, and {DESCRIPTION} wants {list(shape)}"
             raise DataError(f"{path} does not belong to {DESCRIPTION}: {what}")
-    tagger = TaggingModel(tags, BiLSTM(known, size, sizes))
+    tagger = TaggingModel(tags, kind.described(content.fields, size))
     try:
         tagger.load_state_dict(weights)
     except RuntimeError as error:

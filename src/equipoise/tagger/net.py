@@ -4,8 +4,9 @@ x_t = dropout([word embedding, max over places of conv(character embeddings), sh
 U_t = A dropout(BiLSTM(x)_t) + b
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,8 @@ class BiLSTM(nn.Module):
     (torch.Size([2, 3, 3]), tensor([3, 1]))
     """
 
+    FIELDS: ClassVar = {"sizes", "vocabulary"}
+
     def __init__(self, known: Vocabulary, num_labels: int, sizes: Sizes | None = None) -> None:
         super().__init__()
         self.known, self.sizes = known, Sizes() if sizes is None else sizes
@@ -47,6 +50,15 @@ class BiLSTM(nn.Module):
         for embedding in (self.words, self.shapes, self.characters):
             nn.init.normal_(embedding.weight, std=0.1)
             nn.init.zeros_(embedding.weight[0])  # padding: a score must not depend on the other words of the batch
+
+    def description(self) -> dict[str, Any]:
+        """The fields of tagger.json from which `described` makes the net."""
+        return {"sizes": asdict(self.sizes), "vocabulary": asdict(self.known)}
+
+    @classmethod
+    def described(cls, fields: Mapping[str, Any], num_labels: int) -> "BiLSTM":
+        known = Vocabulary(**{name: tuple(part) for name, part in fields["vocabulary"].items()})
+        return cls(known, num_labels, Sizes(**fields["sizes"]))
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         batch = self.known.encode(sentences).to(self.scores.weight.device)

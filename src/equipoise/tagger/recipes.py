@@ -1,17 +1,20 @@
 """What training starts from: an untrained model and its settings, by the net and the number of sentences."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from .columns import Sentence
 from .features import Vocabulary
+from .linear import Linear
 from .model import TaggingModel
 from .net import BiLSTM
 from .tagset import TagSet
 from .training import Settings, default_epochs
 
-NETS = ("bilstm",)
+NETS = ("bilstm", "features")
+FEATURE_EPOCHS = 5
 LARGEST_BATCH, SMALLEST_BATCH = 32, 4
 """Sentences per step. Few sentences make small batches, so that an epoch has several steps."""
 
@@ -29,6 +32,8 @@ def start(
 ) -> tuple[TaggingModel, Settings]:
     """The model and its settings; None is chosen here."""
     torch.manual_seed(seed)
+    if net != "features" and any(isinstance(word, Mapping) for x in train for word in x.words[:1]):
+        raise ValueError(f'the net "{net}" reads words, not feature dictionaries: use net="features"')
     if encoder is not None:
         from . import encoder as pretrained
 
@@ -37,6 +42,12 @@ def start(
         return model, Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
     if net not in NETS:
         raise ValueError(f"net must be one of {', '.join(NETS)}, got {net!r}")
+    if net == "features":
+        model = TaggingModel(tags, Linear.of((x.words for x in train), len(tags.labels)))
+        batch = min(default_batch(len(train)), 16) if batch is None else batch
+        number = default_epochs(len(train), batch, 500, least=FEATURE_EPOCHS) if epochs is None else epochs
+        highest = 0.2 if learning_rate is None else learning_rate
+        return model, Settings(number, highest, batch, clip=math.inf, seed=seed, optimizer="adagrad")
     batch = default_batch(len(train)) if batch is None else batch
     model = TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in train]), len(tags.labels)))
     number = default_epochs(len(train), batch) if epochs is None else epochs

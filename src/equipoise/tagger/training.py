@@ -44,6 +44,7 @@ class Settings:
     clip: float = 5.0
     seed: int = 0
     start_from_labels: bool = BY_DEFAULT
+    optimizer: str = "adamw"  # or "adagrad", which takes sparse gradients, without clip and decay
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch"):
@@ -83,7 +84,10 @@ def fit(
     validation sentences it is that of the last epoch. `watch` is called after each epoch with the history, `step` after
     each batch with its number, the number of batches and the loss.
     """
-    optimizer = torch.optim.AdamW(tagger.parameters(), settings.learning_rate, weight_decay=settings.decay)
+    if settings.optimizer == "adagrad":
+        optimizer: torch.optim.Optimizer = torch.optim.Adagrad(tagger.parameters(), settings.learning_rate)
+    else:
+        optimizer = torch.optim.AdamW(tagger.parameters(), settings.learning_rate, weight_decay=settings.decay)
     shapes = {name: tuple(x.shape) for name, x in tagger.state_dict().items()}
     key = {**asdict(settings), "data": digest(train, valid), "model": digest(tagger.tags, shapes)}
     history = resumed(tagger, optimizer, key, folder) if resume and folder else []
@@ -144,10 +148,11 @@ def _epoch(
             optimizer.zero_grad()
             loss = tagger.loss([x.words for x in batch], [x.tags for x in batch])
             loss.backward()
-            norm = clip_grad_norm_(tagger.parameters(), settings.clip)
+            norm = clip_grad_norm_(tagger.parameters(), settings.clip) if settings.clip < math.inf else 0.0
             if not (math.isfinite(loss.item()) and math.isfinite(norm)):
                 raise DivergenceError(f"the loss is {loss.item():g} and the norm of its gradient {norm:g}")
-            optimizer.step()
+            with torch.sparse.check_sparse_tensor_invariants(enable=False):  # torch warns if nobody decides
+                optimizer.step()
             total += loss.item() * len(batch)
             step(place + 1, len(batches), loss.item())
     if not all(x.isfinite().all() for x in tagger.state_dict().values()):
