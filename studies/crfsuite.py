@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from equipoise import Tagger
-from equipoise.tagger.columns import Sentence, read
+from equipoise.tagger.columns import read
+from equipoise.tagger.sentence import Sentence
 from equipoise.tagger.evaluation import evaluate
 from equipoise.tagger.tagset import infer
 from equipoise.tagger.templates import of_words
