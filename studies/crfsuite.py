@@ -20,8 +20,8 @@ import torch
 
 from equipoise import Tagger
 from equipoise.tagger.columns import read
-from equipoise.tagger.sentence import Sentence
 from equipoise.tagger.evaluation import evaluate
+from equipoise.tagger.sentence import Sentence
 from equipoise.tagger.tagset import infer
 from equipoise.tagger.templates import of_words
 
