@@ -10,7 +10,7 @@ from tagger.small import sentences
 
 from equipoise.crf.counts import association, count_all
 from equipoise.files.errors import DataError
-from equipoise.tagger import TaggingModel, load
+from equipoise.tagger import TaggingModel, load, training
 from equipoise.tagger.evaluation import evaluate
 from equipoise.tagger.features import Vocabulary
 from equipoise.tagger.folder import STATE
@@ -136,3 +136,33 @@ def test_transitions_start_from_the_tags_of_the_training_sentences(tmp_path: Pat
         fit(new, TRAIN, VALID, settings, tmp_path / str(start), step=step)
     size = float(found[allowed].abs().mean().log())
     assert seen == pytest.approx([size, math.log(0.1)], abs=0.011)  # after one step of at most 0.01
+
+
+def test_training_ends_when_the_best_epoch_is_long_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = [0.2, 0.6, 0.5, 0.6, 0.1, 0.0, 0.3, 0.9, 0.9]
+    calls = iter(scores)
+    monkeypatch.setattr(training, "_f1", lambda *_: next(calls))
+    settings = Settings(9, 0.02, 8, patience=3)
+    with pytest.raises(Stop):
+        fit(tagger(), TRAIN, VALID, settings, tmp_path, step=stop_in_epoch(6))
+    calls = iter(scores[5:])
+    history = fit(tagger(), TRAIN, VALID, settings, tmp_path, resume=True)
+    assert [x.f1 for x in history] == scores[:7]  # epoch 4 has equalled the best; 5, 6 and 7 have not
+    assert load(tmp_path).about["epoch"] == 4
+    assert fit(tagger(), TRAIN, VALID, settings, tmp_path, resume=True) == history
+    calls = iter(scores)
+    assert len(fit(tagger(), TRAIN, VALID, Settings(9, 0.02, 8, patience=0), tmp_path / "all")) == 9
+
+
+def test_in_bfloat16_the_net_learns_and_the_crf_stays_exact(tmp_path: Path) -> None:
+    seen = []
+    one = tagger()
+    forward = one.crf.loss
+    one.crf.loss = lambda unary, *rest: (seen.append(unary), forward(unary, *rest))[1]  # type: ignore[method-assign,func-returns-value]
+    history = fit(one, TRAIN, VALID, Settings(8, 0.02, 8, bf16=True), tmp_path)
+    assert history[-1].f1 > 0.7  # type: ignore[operator]
+    assert {x.dtype for x in seen} == {torch.float32}
+    assert all(torch.equal(x, x.bfloat16().float()) for x in seen)  # they were computed in bfloat16
+    assert {x.dtype for x in load(tmp_path).parameters()} == {torch.float32}
+    with pytest.raises(DataError, match=r"other settings \(bf16 True\)"):
+        fit(tagger(), TRAIN, VALID, Settings(8, 0.02, 8), tmp_path, resume=True)

@@ -11,7 +11,7 @@ from ..tagger.estimator import Tagger
 from ..tagger.folder import STATE, locked
 from ..tagger.header import Column
 from ..tagger.model import load
-from ..tagger.training import fit
+from ..tagger.training import best_epoch, fit
 from . import tag_output
 from .output import printing, say
 from .running import Device, check_device
@@ -44,6 +44,8 @@ def tag_train(
     epochs: int | None = None,
     learning_rate: float | None = None,
     batch: int | None = None,
+    patience: int | None = None,
+    bf16: Flag = False,
     seed: int = 0,
     device: Device = "cpu",
     resume: Flag = False,
@@ -69,6 +71,9 @@ def tag_train(
         epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs.
         learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0001.
         batch: Sentences per step; by default 32, fewer for less than 320 sentences.
+        patience: Epochs without a better F1 in validation that end the training; by default half of all, at least 10;
+            0: every epoch runs.
+        bf16: Compute the net in bfloat16 in training, which is faster on GPUs; the CRF stays in float32.
         seed: Seed of the initial values, the order of sentences, and the default validation part.
         device: Device.
         resume: Continue an interrupted training; the other options must be the same.
@@ -78,7 +83,7 @@ def tag_train(
     check_device(device)
     check_folder(out, resume, overwrite)
     parts = read_parts((train, valid, test), (word_column, tag_column, separator), seed)
-    own = Tagger(net, encoder, scheme, epochs, learning_rate, batch, seed, device)
+    own = Tagger(net, encoder, scheme, epochs, learning_rate, batch, seed, device, patience=patience, bf16=bf16)
     tagger, settings = own.start(parts[0], train)
     warn_about(tagger.tags, parts, (train, valid or train, test))
     if encoder is not None:
@@ -99,6 +104,9 @@ def tag_train(
             raise KeyboardInterrupt(kept(out)) from None
         except WritingError as error:
             raise WritingError(f"{error}; {kept(out)}") from error
+        if len(history) < settings.epochs:
+            ran = f"stopped after epoch {len(history)} of {settings.epochs}"
+            say(f"{ran}: the best was epoch {best_epoch(history)} (--patience)")
         best = load(out, device)
         part, scored = ("test", parts[2]) if parts[2] else ("validation", parts[1])
         with printing(f"the model is in {out}"):

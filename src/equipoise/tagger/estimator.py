@@ -8,7 +8,7 @@ Sentences are lists of words, and tags are lists of as many tags, in a scheme of
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from .net import BiLSTM
 from .recipes import start
 from .splitting import NEWEST, split_words
 from .tagset import TagSet, infer
-from .training import Settings, fit
+from .training import Settings, default_patience, fit
 from .training_state import Epoch, line
 from .words import Text
 
@@ -47,6 +47,9 @@ class Tagger:
         seed: of the initial values and the order of sentences.
         device: "cpu" or "cuda".
         progress: print a line per epoch on stderr.
+        patience: epochs without a better F1 on the validation sentences that end the training; None is half of all, at
+            least 10, and 0 is no end.
+        bf16: whether the net computes in bfloat16 in training; parameters, the CRF and prediction do not.
 
     >>> tagger = Tagger(epochs=40).fit([["in", "Rome"], ["Oslo", "fell"]] * 4, [["O", "B-LOC"], ["B-LOC", "O"]] * 4)
     >>> tagger.predict([["in", "Rome"], ["Oslo", "fell"]])
@@ -64,6 +67,8 @@ class Tagger:
     seed: int = 0
     device: str = "cpu"
     progress: bool = False
+    patience: int | None = None
+    bf16: bool = False
 
     def fit(
         self,
@@ -90,7 +95,8 @@ class Tagger:
         tags = infer(train, None if self.scheme == "auto" else self.scheme, source)
         names = ("net", "encoder", "epochs", "learning_rate", "batch", "seed")
         model, settings = start(tags, train, **{name: getattr(self, name) for name in names})
-        return model.to(self.device), settings
+        patience = default_patience(settings.epochs) if self.patience is None else self.patience
+        return model.to(self.device), replace(settings, patience=patience, bf16=self.bf16)
 
     def predict(self, sentences: str | Words | Sequence[Words]) -> list[ScoredSpan] | list[list[str]]:
         """The spans of one sentence, a text or a list of words, or the tags of a list of sentences.
@@ -134,7 +140,7 @@ class Tagger:
         """The tagger in a folder that `save` or `equipoise tag train` wrote."""
         model = load(folder, device)
         settings = model.about.get("settings", {})
-        names = ("epochs", "learning_rate", "batch", "seed")
+        names = ("epochs", "learning_rate", "batch", "seed", "bf16")
         own = cls(device=device, scheme=model.tags.scheme, **{x: settings[x] for x in names if x in settings})
         if isinstance(model.net, Linear):
             own.net = "features"

@@ -70,9 +70,11 @@ class TaggingModel(nn.Module):
         self.number = {label: i for i, label in enumerate(tags.labels)}
         self.about: dict[str, Any] = {}  # how it was trained
 
-    def loss(self, sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> Tensor:
-        """The mean negative log-likelihood of the tags."""
-        unary, mask = self.net(sentences)
+    def loss(self, sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], *, bf16: bool = False) -> Tensor:
+        """The mean negative log-likelihood of the tags. With `bf16` the net computes in bfloat16, the CRF never."""
+        with torch.autocast(next(self.parameters()).device.type, torch.bfloat16, enabled=bf16):
+            unary, mask = self.net(sentences)
+        unary = unary.float()
         if not unary.isfinite().all():
             raise NoScoresError("scores of the net are not finite")
         labels = torch.full(mask.shape, IGNORE)

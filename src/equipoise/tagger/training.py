@@ -45,11 +45,15 @@ class Settings:
     seed: int = 0
     start_from_labels: bool = BY_DEFAULT
     optimizer: str = "adamw"  # or "adagrad", which takes sparse gradients, without clip and decay
+    bf16: bool = False  # whether the net computes in bfloat16 in training
+    patience: int = 0  # epochs without a better F1 that end the training; 0: none do
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
+        if self.patience < 0:
+            raise ValueError(f"--patience must not be negative, got {self.patience}")
         if not self.learning_rate <= HIGHEST_RATE:
             raise ValueError(f"--learning-rate must be at most {HIGHEST_RATE:g}, got {self.learning_rate}")
 
@@ -65,6 +69,20 @@ def default_epochs(sentences: int, batch: int, steps: int = 2500, least: int = 1
     (10, 100)
     """
     return min(max(math.ceil(steps / math.ceil(sentences / max(batch, 1))), least), most)
+
+
+def default_patience(epochs: int) -> int:
+    """Half of the epochs: the best one is long past then, and the learning rate has fallen since.
+
+    >>> default_patience(100), default_patience(10)
+    (50, 10)
+    """
+    return max(epochs // 2, 10)
+
+
+def best_epoch(history: Sequence[Epoch]) -> int:
+    """The epoch with the highest F1, from 1, of equal ones the last; 0 if there is none."""
+    return max(range(1, len(history) + 1), key=lambda i: (history[i - 1].f1 or 0, i), default=0)
 
 
 def fit(
@@ -89,13 +107,16 @@ def fit(
     else:
         optimizer = torch.optim.AdamW(tagger.parameters(), settings.learning_rate, weight_decay=settings.decay)
     shapes = {name: tuple(x.shape) for name, x in tagger.state_dict().items()}
-    key = {**asdict(settings), "data": digest(train, valid), "model": digest(tagger.tags, shapes)}
+    own = {name: value for name, value in asdict(settings).items() if name != "patience"}
+    key = {**own, "data": digest(train, valid), "model": digest(tagger.tags, shapes)}
     history = resumed(tagger, optimizer, key, folder) if resume and folder else []
     if settings.start_from_labels and not history:
         tagger.start_from_labels([x.tags for x in train])
     about: dict[str, Any] = {"settings": key, "sentences": [len(train), len(valid)], "finished": False}
     best = {}
     for number in range(len(history), settings.epochs):
+        if valid and 0 < settings.patience <= number - best_epoch(history):
+            break
         began = time.monotonic()
         try:
             loss = _epoch(tagger, train, settings, number, optimizer, step)
@@ -103,9 +124,8 @@ def fit(
         except (DivergenceError, NoScoresError) as error:
             raise DivergenceError(_diverged(number, error, history, folder)) from None
         ratio = tagger.balance([x.words for x in valid or train])
-        is_best = f1 is None or f1 >= max([epoch.f1 or 0 for epoch in history], default=0)
         history.append(Epoch(loss, f1, ratio, time.monotonic() - began))
-        if is_best:
+        if f1 is None or best_epoch(history) == number + 1:
             about |= {"epoch": number + 1, "valid_f1": f1}
             if folder:
                 save(tagger, folder, about)
@@ -146,7 +166,7 @@ def _epoch(
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * rate(share, settings.warmup)
             optimizer.zero_grad()
-            loss = tagger.loss([x.words for x in batch], [x.tags for x in batch])
+            loss = tagger.loss([x.words for x in batch], [x.tags for x in batch], bf16=settings.bf16)
             loss.backward()
             norm = clip_grad_norm_(tagger.parameters(), settings.clip) if settings.clip < math.inf else 0.0
             if not (math.isfinite(loss.item()) and math.isfinite(norm)):
@@ -166,8 +186,8 @@ def _diverged(number: int, error: Exception, history: Sequence[Epoch], folder: P
     if folder is None:
         return what
     (folder / STATE).unlink(missing_ok=True)
-    best = max(range(len(history)), key=lambda i: (history[i].f1 or 0, i), default=None)
-    saved = "nothing was saved" if best is None else f"{folder} has the model of epoch {best + 1}, the best before"
+    best = best_epoch(history)
+    saved = f"{folder} has the model of epoch {best}, the best before" if best else "nothing was saved"
     return f"{what}; {saved}"
 
 

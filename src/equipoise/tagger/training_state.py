@@ -20,6 +20,9 @@ from ..files.writing import WritingError
 from .folder import DESCRIPTION, STATE, change, describe, has_model
 from .model import TaggingModel
 
+BEFORE = {"bf16": False, "optimizer": "adamw"}
+"""What a training of an earlier version did, which had no such settings."""
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -86,6 +89,7 @@ def resumed(tagger: TaggingModel, optimizer: torch.optim.Optimizer, key: dict[st
 
 
 def _check_settings(stored: dict[str, Any], key: dict[str, Any], folder: Path) -> None:
+    stored = BEFORE | stored
     changed = [name for name in key if stored.get(name) != key[name]]
     if changed:
         what = ", ".join(
