@@ -24,8 +24,13 @@ def check_scores(unary: Tensor, pairwise: Tensor, kept: Kept) -> None:
         raise ValueError(f"{at('pairwise', invalid)} is {pairwise[invalid].item()}: has training diverged?")
 
 
-def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor, kept: Kept, scaling: Scaling) -> None:
-    """Raise, with the reason, if the loss of a sequence with positions is infinite or NaN."""
+def check_losses(
+    losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor | None, kept: Kept, scaling: Scaling
+) -> None:
+    """Raise, with the reason, if the loss of a sequence with positions is infinite or NaN.
+
+    labels: (*batch, L), or None if there is not one label per position.
+    """
     index = first(~kept.blank(losses, 0).isfinite())
     if index is None:
         return
@@ -34,6 +39,8 @@ def check_losses(losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor
     valid = positions(unary, kept.lengths)
     if bool(log_partition(unary, pairwise, kept.lengths)[index] == -torch.inf):
         raise ValueError(f"sequence {at('unary', index)} has no allowed labelling: all labellings score -inf")
+    if labels is None:
+        raise ValueError(f"the loss of sequence {index} is {float(losses[index])}: its labels score -inf or overflow")
     gold = unary.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0].masked_fill(~valid, 0)
     forbidden = first(gold == -torch.inf)
     if forbidden is not None:

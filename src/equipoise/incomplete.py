@@ -33,7 +33,7 @@ def partial(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Tensor | 
     >>> f"{partial(unary, pairwise, allowed).exp():.4f}"  # two labellings of eight
     '4.0000'
     """
-    return restricted.gap(given(unary, pairwise, lengths), _sets(unary, allowed))
+    return restricted.gap(given(unary, pairwise, lengths), check_sets(allowed, unary))
 
 
 def partial_marginal(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -43,12 +43,12 @@ def partial_marginal(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: 
     >>> f"{partial_marginal(unary, pairwise, torch.tensor([[True, True, False, False]] * 2)).exp():.4f}"
     '2.0000'
     """
-    return mean_of(mass_loss(inference.log_marginals(unary, pairwise, lengths), _sets(unary, allowed)), lengths)
+    return mean_of(mass_loss(inference.log_marginals(unary, pairwise, lengths), check_sets(allowed, unary)), lengths)
 
 
 def partial_unary(unary: Tensor, pairwise: Tensor | None, allowed: Tensor, lengths: Tensor | None = None) -> Tensor:
     """-1/L sum_t log sum_{j in A_t} softmax(U_t)(j), (*batch,): of the net alone. `pairwise` is not used."""
-    return mean_of(mass_loss(log_softmax(unary, lengths), _sets(unary, allowed)), lengths)
+    return mean_of(mass_loss(log_softmax(unary, lengths), check_sets(allowed, unary)), lengths)
 
 
 def partial_margin(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -59,7 +59,7 @@ def partial_margin(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Te
     tensor(0.5000)
     """
     chain = problem(unary, pairwise, lengths)
-    outside = ~_sets(unary, allowed) & chain.valid[..., None]
+    outside = ~check_sets(allowed, unary) & chain.valid[..., None]
     cost = outside.to(chain.unary.dtype) / chain.lengths.clamp(min=1)[..., None, None]
     augmented = chain._replace(unary=chain.unary + cost)
     sides = []
@@ -86,7 +86,7 @@ def soft(unary: Tensor, pairwise: Tensor, targets: Tensor, lengths: Tensor | Non
     """
     chain = given(unary, pairwise, lengths)
     chain = chain.clean().clean_edges()
-    targets = _distributions(chain, targets)
+    targets = check_targets(targets, unary).to(chain.unary.dtype).masked_fill(~chain.valid[..., None], 0)
     # As log Z of scores relative to the expected ones, not as a difference of two numbers that grow with L.
     expected, forbidden = _expected_scores(chain, targets)
     log_z = dispatch.log_partition(chain._replace(unary=chain.unary - expected[..., None]))
@@ -157,23 +157,22 @@ def sets_of(labels: Tensor, num_labels: int) -> Tensor:
     return (labels[..., None] == label) | (labels == UNKNOWN)[..., None]
 
 
-def _sets(unary: Tensor, allowed: Tensor) -> Tensor:
+def check_sets(allowed: Tensor, unary: Tensor) -> Tensor:
     if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
         kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
         raise TypeError(f"allowed must be a boolean tensor, got {kind}")
-    return check_shape("allowed", allowed, unary)
+    return _check_shape("allowed", allowed, unary)
 
 
-def check_shape(name: str, x: Tensor, unary: Tensor) -> Tensor:
+def check_targets(targets: Tensor, unary: Tensor) -> Tensor:
+    if not isinstance(targets, Tensor) or not targets.is_floating_point():
+        kind = targets.dtype if isinstance(targets, Tensor) else type(targets).__name__
+        raise TypeError(f"targets must be a floating-point tensor, got {kind}")
+    return _check_shape("targets", targets, unary)
+
+
+def _check_shape(name: str, x: Tensor, unary: Tensor) -> Tensor:
     if x.shape != unary.shape:
         raise ValueError(f"{name} has shape {tuple(x.shape)}, but unary has {tuple(unary.shape)}: they must be equal")
     check_device(name, x, unary)
     return x
-
-
-def _distributions(chain: Problem, targets: Tensor) -> Tensor:
-    """Targets with 0 beyond the length, of the dtype of the scores."""
-    if not isinstance(targets, Tensor) or not targets.is_floating_point():
-        kind = targets.dtype if isinstance(targets, Tensor) else type(targets).__name__
-        raise TypeError(f"targets must be a floating-point tensor, got {kind}")
-    return check_shape("targets", targets, chain.unary).to(chain.unary.dtype).masked_fill(~chain.valid[..., None], 0)

@@ -192,7 +192,7 @@ def test_validate_checks_scores_in_decoding() -> None:
         (lambda c, u, y: c.loss(u.long(), y), TypeError, "unary must have a floating-point dtype"),
         (lambda c, u, y: c.loss(u, y[:, :2]), ValueError, "labels has shape (2, 2), but unary (2, 4, 3) needs (2, 4)"),
         (lambda c, u, y: c.loss(u, y + 3), ValueError, "labels[0, 0] is 3"),
-        (lambda c, u, y: c.loss(u, y - 1), ValueError, "labels[0, 0] is -1"),
+        (lambda c, u, y: c.loss(u, y - 2), ValueError, "labels[0, 0] is -2"),
         (lambda c, u, y: c.loss(u, y, torch.ones(2, 3)), TypeError, "mask must be boolean, got torch.float32"),
         (
             lambda c, u, y: c.decode(u, torch.ones(2, 3) > 0),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from equipoise import ChainCRF, constraints, scaling
+from equipoise import UNKNOWN, ChainCRF, constraints, scaling
 from equipoise.crf.counts import Counts, association, count, count_all
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -68,10 +68,10 @@ def test_any_integer_type_and_any_division_into_batches(dtype: torch.dtype) -> N
 
 
 def test_invalid_labels_are_errors() -> None:
-    with pytest.raises(ValueError, match=r"labels must be from 0 to 2, or -100, got 3"):
+    with pytest.raises(ValueError, match=r"labels must be from 0 to 2, -1 or -100, got 3"):
         count(torch.tensor([[0, 3]]), num_labels=3)
-    with pytest.raises(ValueError, match=r"labels must be from 0 to 2, or -100, got -1"):
-        count(torch.tensor([[0, -1]]), num_labels=3)
+    with pytest.raises(ValueError, match=r"labels must be from 0 to 2, -1 or -100, got -2"):
+        count(torch.tensor([[0, -2]]), num_labels=3)
     with pytest.raises(ValueError, match=r"labels must be integers of shape .* torch.float32"):
         count(torch.zeros(2, 3), num_labels=3)
     with pytest.raises(ValueError, match=r"mask has shape \(3,\), but labels \(2, 3\)"):
@@ -200,3 +200,11 @@ def test_no_labels_give_no_scores() -> None:
     loss.backward()
     assert bool(loss.isfinite())
     assert bool(crf.pairwise.grad.isfinite().all())  # type: ignore[union-attr]
+
+
+def test_unknown_labels_are_not_counted_and_keep_their_place() -> None:
+    """0 ? 1 has no pair; with -100 in the middle 0 and 1 are neighbours. An unknown end is no last label."""
+    counts = count(torch.tensor([[0, UNKNOWN, 1, 1, UNKNOWN], [0, -100, 1, -100, -100]]), num_labels=2)
+    assert counts.labels.tolist() == [2, 3]
+    assert counts.pairs.tolist() == [[0, 1], [0, 1]]
+    assert (counts.first.tolist(), counts.last.tolist()) == ([2, 0], [0, 1])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from equipoise import ChainCRF, constraints
 from equipoise.crf import gold
+from equipoise.objectives import sets_of
 
 NAMES = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 BIO = constraints.from_labels(NAMES, "BIO")
@@ -70,7 +71,7 @@ def test_legal_labels_give_no_warning(on_invalid: str) -> None:
 def test_the_nearest_labelling_has_the_smallest_hamming_distance(scheme: str, seed: int, length: int) -> None:
     rules = RULES[scheme]
     row = torch.randint(5, (length,), generator=torch.Generator().manual_seed(seed))
-    found = tuple(gold.nearest(rules, row[None], torch.tensor([length]))[0].tolist())
+    found = tuple(gold.nearest(rules, sets_of(row, 5), torch.tensor(length))[0].tolist())
     assert is_legal(rules, found)
 
     def distance(other: tuple[int, ...]) -> int:
@@ -86,7 +87,7 @@ def test_the_nearest_labelling_has_the_smallest_hamming_distance(scheme: str, se
 def test_an_illegal_inside_becomes_a_beginning_of_its_type(seed: int) -> None:
     """Unless fewer changes suffice: O I-Y I-X becomes O B-X I-X."""
     row = torch.randint(5, (1, 6), generator=torch.Generator().manual_seed(seed))
-    (found,), old = gold.nearest(BIO, row, torch.tensor([6])).tolist(), row[0].tolist()
+    (found,), old = gold.nearest(BIO, sets_of(row, 5), torch.tensor([6]))[0].tolist(), row[0].tolist()
     continued = [y not in (2, 4) or before in (y, y - 1) for before, y in zip([0, *old], old, strict=False)]
     begun = [y if legal else y - 1 for y, legal in zip(old, continued, strict=True)]
     changes = [sum(a != b for a, b in zip(old, new, strict=True)) for new in (found, begun)]

@@ -5,28 +5,28 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import chain, diagnosis, objectives
-from ..arguments import check_name
-from ..chain.problem import IGNORE
+from .. import diagnosis
+from ..chain.totals import check_reduction
 from ..constraints import Constraints
 from ..masking import Kept
-from ..objectives import RULES, Objective
+from ..objectives import Objective
 from ..scaling import Scaling
 from ..scaling.broadcasting import leading
-from . import scanning
-from .counted import CountedPotentials
 from .parts import check_generator
-from .potentials import Potentials
+from .prediction import Predictions
 from .reasons import Reason
-from .reduction import reduce
+from .reduction import MEANS, reduce
 from .searching import collect, searchable
+from .sets import check, enforce
+from .supervision import Supervision, has_unknown, total
 
 
-class ChainCRF(CountedPotentials):
+class ChainCRF(Predictions):
     """A linear-chain CRF layer: unary scores in, loss, labels or marginals out.
 
     Shapes: unary (*batch, L, M), labels (*batch, L), mask (*batch, L). A mask is boolean (or 0 and 1) and may have any
@@ -92,24 +92,22 @@ class ChainCRF(CountedPotentials):
         self._initialize(generator)
         self.scaling.reset_parameters()
 
-    def forward(
-        self,
-        unary: Tensor,
-        labels: Tensor,
-        mask: Tensor | None = None,
-        *,
-        objective: str | Objective | None = None,
-        reduction: str = "mean",
-    ) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The same as `loss`."""
-        return self.loss(unary, labels, mask, objective=objective, reduction=reduction)
+        return self.loss(*args, **kwargs)
 
     def loss(
         self,
         unary: Tensor,
-        labels: Tensor,
+        labels: Tensor | None = None,
         mask: Tensor | None = None,
         *,
+        allowed: Tensor | None = None,
+        targets: Tensor | None = None,
+        weights: Tensor | None = None,
+        class_weights: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        unknown: bool | None = None,
         objective: str | Objective | None = None,
         reduction: str = "mean",
     ) -> Tensor:
@@ -117,122 +115,92 @@ class ChainCRF(CountedPotentials):
 
         Args:
             unary: (*batch, L, M).
-            labels: (*batch, L); -100 removes a position.
+            labels: (*batch, L). -100 removes a position, and the labels beside it become neighbours.
+                `equipoise.UNKNOWN` (-1) keeps it, and any label may be right.
             mask: (*batch, L), true where a position counts.
+            allowed: (*batch, L, M), booleans: the labels that may be right at each position; together with `labels`,
+                both hold. The loss is that of `objectives.partial`, `partial_marginal` or `partial_margin`.
+            targets: (*batch, L, M), a distribution over labels at each position, instead of labels: `objectives.soft`
+                or `soft_marginal`.
+            weights: (*batch,), of sequences. For "marginal" and "unary" also (*batch, L), of positions.
+            class_weights: (M,), of labels; for "marginal" and "unary".
+            label_smoothing: the share of each label that all possible labels get; for "marginal" and "unary".
+            unknown: whether labels may have `UNKNOWN`. None looks where that does not wait for a device; on a GPU and
+                in a trace say True. Labels below 0 have an infinite or NaN loss there otherwise.
             objective: instead of the layer's.
             reduction: "mean" is the mean over sequences and "sum" their sum, both scalars. "none" is one loss per
                 sequence, (*batch,). "token_mean" is a scalar: the sum divided by the number of positions that count,
                 or, for objectives that are means over positions, the mean weighted by length. The penalty of scaling is
-                part of each sequence's loss; "token_mean" adds its mean over sequences.
+                part of each sequence's loss; "token_mean" adds its mean over sequences. Weights multiply losses, and
+                means divide by the sum of the weights (`crf.supervision` has the formulas).
 
         >>> crf = ChainCRF(num_labels=2, objective="marginal")
         >>> _ = torch.nn.init.zeros_(crf.pairwise)
         >>> f"{crf.loss(torch.zeros(1, 4, 2), torch.tensor([[0, 1, 1, 0]])).exp():.4f}"  # one label of two
         '2.0000'
         """
+        given = Supervision(labels, allowed, targets, weights, class_weights, label_smoothing)
         asked = self._objective(objective)
+        if labels is None or not given.of_labels or given.weighted or unknown:
+            return self._loss_of(given, unary, mask, asked, reduction, unknown)
 
         def formula() -> Tensor:
             """What runs where no kernels answer (`choice`); `tests/crf/test_kernels.py` compares kernels with it."""
-            compact, gold, kept = self._supervised(unary, labels, mask)
-            potentials, penalty = self._potentials(compact, kept, learning=True)
-            losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, gold, potentials.lengths)
-            if self._reads_values(losses):
-                diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, gold, kept, self.scaling)
-            return reduce(losses, penalty, kept, reduction, asked)
+            return reduce(*self._losses(unary, labels, mask, asked), reduction, asked)
 
         loss = self._loss_by_kernels(unary, labels, mask, asked, reduction, formula)
+        if isinstance(loss, Reason) and unknown is None and has_unknown(labels):
+            return self._loss_of(given, unary, mask, asked, reduction, True)
         return formula() if isinstance(loss, Reason) else loss
 
-    def decode(self, unary: Tensor, mask: Tensor | None = None, rule: str | None = None) -> Tensor:
-        """Labels, (*batch, L), -100 where masked.
+    def _losses(
+        self, unary: Tensor, labels: Tensor, mask: Tensor | None, asked: Objective
+    ) -> tuple[Tensor, Tensor | None, Kept]:
+        """The losses of labels, (*batch,), the penalty of scaling, and the positions that count."""
+        compact, gold, kept = self._supervised(unary, labels, mask)
+        potentials, penalty = self._potentials(compact, kept, learning=True)
+        losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, gold, potentials.lengths)
+        if self._reads_values(losses):
+            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, gold, kept, self.scaling)
+        return losses, penalty, kept
 
-        The rule follows the layer's objective unless given: "map" is the labelling with the highest score, "marginal",
-        "mean_field" and "unary" are the most probable label of each position, whose neighbours may then break the
-        constraints.
-
-        >>> crf = ChainCRF(num_labels=2)
-        >>> _ = torch.nn.init.zeros_(crf.pairwise)
-        >>> crf.decode(torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]))
-        tensor([[1, 0]])
-        """
-        rule = self._objective(None).rule if rule is None else rule
-        check_name("rule", rule, RULES)
-        call = self._by_kernels(unary, mask, None)
-        if not isinstance(call, Reason):
-            return call.decode(rule)
-        potentials, kept = self._prepare(unary, mask)
-        labels = (scanning.SCANNED if scanning.needed(unary) else RULES)[rule](*potentials)
-        return kept.restore(kept.blank(labels, IGNORE))
-
-    def log_marginals(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
-        """log P(y_t = j | X), (*batch, L, M), 0 where masked. Differentiable.
-
-        >>> ChainCRF(num_labels=3).log_marginals(torch.randn(2, 5, 3)).exp().sum(-1).allclose(torch.ones(2, 5))
-        True
-        """
-        potentials, kept = self._prepare(unary, mask, learning=True)
-        log_p = (scanning.log_marginals if scanning.needed(unary) else chain.log_marginals)(*potentials)
-        return kept.restore(kept.blank(log_p, 0))
-
-    def top_k(self, unary: Tensor, mask: Tensor | None = None, *, k: int) -> tuple[Tensor, Tensor]:
-        """The k labellings with the highest scores, best first: labels (*batch, k, L) and scores (*batch, k).
-
-        Labels are -100 where masked. If fewer than k labellings are allowed, the rest are -100 and score -inf. For a
-        sequence without positions all labels are -100 and the scores 0.
-
-        >>> labels, scores = ChainCRF(num_labels=3).top_k(torch.randn(2, 5, 3), k=4)
-        >>> labels.shape, scores.shape
-        (torch.Size([2, 4, 5]), torch.Size([2, 4]))
-        """
-        potentials, kept = self._prepare(unary, mask)
-        labels, scores = chain.top_k(*potentials, k=k)
-        return self._restore_labels(labels, kept), kept.blank(scores, 0)
-
-    def sample(
-        self, unary: Tensor, mask: Tensor | None = None, *, n: int, generator: torch.Generator | None = None
+    def _loss_of(
+        self,
+        given: Supervision,
+        unary: Tensor,
+        mask: Tensor | None,
+        asked: Objective,
+        reduction: str,
+        unknown: bool | None,
     ) -> Tensor:
-        """n independent draws from P(Y | X), (*batch, n, L), -100 where masked.
-
-        >>> ChainCRF(num_labels=3).sample(torch.randn(2, 5, 3), n=10).shape
-        torch.Size([2, 10, 5])
-        """
-        potentials, kept = self._prepare(unary, mask)
-        return self._restore_labels(chain.sample(*potentials, n=n, generator=generator), kept)
-
-    def entropy(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
-        """H(Y | X) in nats, (*batch,); 0 for a sequence without positions. Differentiable.
-
-        >>> ChainCRF(num_labels=3).entropy(torch.randn(2, 5, 3)).shape
-        torch.Size([2])
-        """
-        potentials, kept = self._prepare(unary, mask, learning=True)
-        return kept.blank(chain.entropy(*potentials), 0)
-
-    def score(self, unary: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-        """F(Y | X) of these labels, (*batch,), after scaling; -inf if they break the constraints. Differentiable.
-
-        A label of -100 removes its position, as in `loss`. The score of a sequence without positions is 0.
-
-        >>> crf = ChainCRF(num_labels=3)
-        >>> unary = torch.randn(2, 5, 3)
-        >>> crf.score(unary, crf.decode(unary)).allclose(crf.top_k(unary, k=1)[1][:, 0])
-        True
-        """
-        unary, labels, kept = self._supervised(unary, labels, mask, enforce=False)
-        u, w, lengths = self._potentials(unary, kept, learning=True)[0]
-        return kept.blank(chain.score(u, w, labels, lengths), 0)
-
-    def potentials(self, unary: Tensor, mask: Tensor | None = None) -> Potentials:
-        """The arguments for any function of `chain`, with scaling, boundaries, constraints and mask applied.
-
-        >>> crf = ChainCRF(num_labels=3)
-        >>> chain.top_k(*crf.potentials(torch.randn(2, 5, 3)), k=4)[0].shape
-        torch.Size([2, 4, 5])
-        """
-        potentials, _ = self._prepare(unary, mask, learning=True)
-        # The lengths may be cached, and the caller may modify them.
-        return potentials._replace(lengths=potentials.lengths.clone())
+        """The loss of sets, soft labels and weights (`crf.supervision`)."""
+        check_reduction(reduction)
+        self._check_arguments(unary, mask, given.labels)
+        unknown = has_unknown(given.labels) if unknown is None else unknown
+        given.check(unary, asked, unknown)
+        on = given.on(mask)
+        kept, weights = self._keep(unary, on), torch.ones((), device=unary.device)
+        if self._reads_values(unary):
+            given.check_values(unary, on)
+        if given.of_labels and not (unknown or given.by_position(unary)):  # only sequences have weights
+            assert given.labels is not None
+            if self.scaling.has_penalty():
+                losses, penalty, kept = self._losses(unary, given.labels, mask, asked)
+            else:
+                losses, penalty = self.loss(unary, given.labels, mask, objective=asked, reduction="none"), None
+        else:
+            rules, sets = self._rules(), given.sets(kept, self.num_labels)
+            if sets is not None and rules is not None:
+                sets, kept = enforce(self.on_invalid, rules, sets, kept, self._reads_values(sets), given.name)
+            potentials, penalty = self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=True)
+            losses, weights = given.losses(asked, potentials, sets, kept)
+            if self._reads_values(losses) and not bool(kept.blank(losses, 0).isfinite().all()):
+                if sets is not None:
+                    check(rules, sets, kept, given.name)
+                diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, None, kept, self.scaling)
+        if not given.weighted:
+            return reduce(losses, penalty, kept, reduction, asked)
+        return total(given, losses, weights, penalty, kept, reduction, asked.loss in MEANS)
 
     @torch.no_grad()
     def balance(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -287,14 +255,3 @@ class ChainCRF(CountedPotentials):
         name = self.objective if isinstance(self.objective, str) else "custom"
         constrained = self._rules() is not None
         return f"{self.num_labels}, objective={name}, boundaries={self.start is not None}, constrained={constrained}"
-
-    def _objective(self, objective: str | Objective | None) -> Objective:
-        """The objective asked for, or the layer's own."""
-        asked = objectives.named(self.objective if objective is None else objective)
-        if not asked.allows_constraints and self.allowed_transitions is not None:
-            raise ValueError("this objective cannot honour constraints (mean_field treats labels as independent)")
-        return asked
-
-    def _restore_labels(self, labels: Tensor, kept: Kept) -> Tensor:
-        """Labels (*batch, n, L) of compact chains, in place."""
-        return kept.restore(kept.blank(labels, IGNORE).mT).mT

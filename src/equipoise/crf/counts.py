@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..chain.problem import IGNORE
+from ..incomplete import UNKNOWN
 
 
 class Counts(NamedTuple):
@@ -49,6 +50,8 @@ class Association(NamedTuple):
 def count(labels: Tensor, mask: Tensor | None = None, *, num_labels: int) -> Counts:
     """The counts of labels (*batch, L); positions of label -100, or where the mask is 0, are removed.
 
+    The label `UNKNOWN` is counted neither alone nor with a neighbour.
+
     >>> count(torch.tensor([[0, 1, -100, 1], [1, -100, -100, -100]]), num_labels=2).pairs
     tensor([[0., 1.],
             [0., 1.]], dtype=torch.float64)
@@ -64,14 +67,15 @@ def count(labels: Tensor, mask: Tensor | None = None, *, num_labels: int) -> Cou
         kept &= (mask.detach().cpu() != 0).reshape(kept.shape)
     sequence, _ = kept.nonzero(as_tuple=True)
     flat = rows[kept]
-    if flat.numel() and not 0 <= int(flat.min()) <= int(flat.max()) < num_labels:
+    if flat.numel() and not UNKNOWN <= int(flat.min()) <= int(flat.max()) < num_labels:
         wrong = int(flat.min()) if int(flat.min()) < 0 else int(flat.max())
-        raise ValueError(f"labels must be from 0 to {num_labels - 1}, or {IGNORE}, got {wrong}")
+        raise ValueError(f"labels must be from 0 to {num_labels - 1}, {UNKNOWN} or {IGNORE}, got {wrong}")
     joined = sequence[1:] == sequence[:-1]  # neighbours in one sequence
     begins = torch.cat([torch.ones(min(len(flat), 1), dtype=torch.bool), ~joined])
     ends = torch.cat([~joined, torch.ones(min(len(flat), 1), dtype=torch.bool)])
-    pairs = _histogram((num_labels * flat[:-1] + flat[1:])[joined], num_labels**2)
-    singles = (_histogram(each, num_labels) for each in (flat, flat[begins], flat[ends]))
+    sure = flat != UNKNOWN
+    pairs = _histogram((num_labels * flat[:-1] + flat[1:])[joined & sure[:-1] & sure[1:]], num_labels**2)
+    singles = (_histogram(flat[each & sure], num_labels) for each in (torch.ones_like(sure), begins, ends))
     every, first, last = singles
     return Counts(every, pairs.view(num_labels, num_labels), first, last)
 

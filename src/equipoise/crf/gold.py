@@ -1,6 +1,6 @@
 """Gold labels that break the constraints: an error, left out, or replaced by the nearest allowed labelling.
 
-nearest(Y) = argmin over allowed Y' of #{t : y'_t != y_t}, found by `chain.decode` on one-hot scores
+nearest(Y) = argmin over allowed Y' of #{t : y'_t != y_t}, by `chain.decode` on one-hot scores
 """
 
 import warnings
@@ -35,11 +35,13 @@ def enforce(policy: str, rules: Constraints, labels: Tensor, kept: Kept, reads: 
             warnings.warn(
                 f"{int(broken.sum())} of {broken.numel()} sequences are left out, because their labels break the "
                 f"constraints: {explain(rules, labels, kept, index)}",
-                stacklevel=5,
+                stacklevel=6,
             )
     if policy == "warn":
         return labels, kept.without(broken)
-    return torch.where(broken[..., None], nearest(rules, labels, kept.lengths), labels), kept
+    one_hot = labels[..., None] == torch.arange(len(rules.start), device=labels.device)  # vmap has no one_hot
+    best, _ = nearest(rules, one_hot, kept.lengths)
+    return torch.where(broken[..., None] & (best >= 0), best, labels), kept
 
 
 def violations(rules: Constraints, labels: Tensor, kept: Kept) -> Tensor:
@@ -64,31 +66,33 @@ def explain(rules: Constraints, labels: Tensor, kept: Kept, index: tuple[int, ..
     return f"{place} is {label}, which may not come {where}"
 
 
-def nearest(rules: Constraints, labels: Tensor, lengths: Tensor) -> Tensor:
-    """The allowed labelling with the smallest Hamming distance, (*batch, L); the labels themselves if there is none.
+def nearest(rules: Constraints, allowed: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The labelling that obeys the constraints with the most labels in their sets, (*batch, L), and about that number.
 
-    Among those, one that keeps the types of the labels: an illegal I-NP becomes B-NP.
+    allowed: (*batch, L, M). Of several labellings, one that keeps the types of labels: an illegal I-NP becomes B-NP.
+    The number is at least the length if all labels are in their sets, and less otherwise. Without any labelling labels
+    are -100.
 
     >>> from equipoise.constraints import from_labels
-    >>> nearest(from_labels(["O", "B-X", "I-X", "B-Y", "I-Y"], "BIO"), torch.tensor([0, 4, 4]), torch.tensor(3))
+    >>> sets = torch.eye(5, dtype=torch.bool)[[0, 4, 4]]  # O I-Y I-Y
+    >>> nearest(from_labels(["O", "B-X", "I-X", "B-Y", "I-Y"], "BIO"), sets, torch.tensor(3))[0]
     tensor([0, 3, 4])
     """
-    m, length = len(rules.start), labels.shape[-1]
-    place = torch.arange(length, device=labels.device)
-    labels_in_range = labels.clamp(0, m - 1)
-    same = (labels_in_range[..., None] == torch.arange(m, device=labels.device)).double()  # vmap has no one_hot
-    unary = same + _same_type(rules, labels)[labels_in_range] / (2 * length)  # less than 1 in total
-    first_place, last_place = place[:, None] == 0, place[:, None] == lengths[..., None, None] - 1
+    length = allowed.shape[-2]
+    place = torch.arange(length, device=allowed.device)[:, None]
+    inside = allowed.double()
+    near = (inside @ _same_type(rules, allowed) > 0) & ~allowed
+    unary = inside + near / (2 * length)  # the second part is less than 1 in total
+    first_place, last_place = place == 0, place == lengths[..., None, None] - 1
     unary = unary.masked_fill((first_place & ~rules.start) | (last_place & ~rules.end), -torch.inf)
-    pairwise = torch.zeros(m, m, dtype=torch.float64, device=labels.device).masked_fill(~rules.transitions, -torch.inf)
-    allowed, _ = chain.decode(unary, pairwise, lengths)
-    return torch.where(allowed < 0, labels, allowed)
+    pairwise = torch.zeros_like(rules.transitions, dtype=unary.dtype).masked_fill(~rules.transitions, -torch.inf)
+    return chain.decode(unary, pairwise, lengths)
 
 
-def _same_type(rules: Constraints, labels: Tensor) -> Tensor:
+def _same_type(rules: Constraints, like: Tensor) -> Tensor:
     """Whether two labels differ and have the same type, (M, M), as float64; 0 if labels have no names."""
     kinds = [None if name == "O" else name.partition("-")[2] for name in rules.labels]
     if not kinds:
-        return torch.zeros(len(rules.start), len(rules.start), dtype=torch.float64, device=labels.device)
+        return torch.zeros(len(rules.start), len(rules.start), dtype=torch.float64, device=like.device)
     same = [[float(a is not None and a == b and i != j) for j, b in enumerate(kinds)] for i, a in enumerate(kinds)]
-    return torch.tensor(same, dtype=torch.float64, device=labels.device)
+    return torch.tensor(same, dtype=torch.float64, device=like.device)

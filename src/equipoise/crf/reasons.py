@@ -16,6 +16,7 @@ class Reason(Enum):
     POLICY = "on_invalid may change labels, and these kernels do not read them"
     UNSUPPORTED = "the kernels do not support these dtypes or sizes, or there is no C compiler (the log says so)"
     EXACT = "learned scaling in evaluation mode has exact derivatives, which the torch code computes"
+    SETS = "labels are sets, soft or weighted by position"
     IN_PARTS = "no kernel computes all of this loss or prediction in one call"
     INVALID_LABEL = "a label is out of range or breaks the constraints"
     NOT_FINITE = "the loss is infinite or NaN, and the torch code explains it"
