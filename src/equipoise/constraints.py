@@ -80,7 +80,7 @@ def from_labels(labels: Sequence[str] | Mapping[int, str] | Mapping[str, str], s
     >>> from_labels({0: "O", 1: "B-NP", 2: "I-NP"}, "bio").labels
     ('O', 'B-NP', 'I-NP')
     """
-    scheme, rules = named(scheme)
+    scheme, rules = scheme_by_name(scheme)
     names = names_of(labels)
     if len(set(names)) != len(names):
         raise ValueError(f"labels must be distinct, got {list(names)}")
@@ -93,7 +93,7 @@ def from_labels(labels: Sequence[str] | Mapping[int, str] | Mapping[str, str], s
     )
 
 
-def named(scheme: str) -> tuple[str, Scheme]:
+def scheme_by_name(scheme: str) -> tuple[str, Scheme]:
     """A scheme's name in capitals, and the scheme."""
     if not isinstance(scheme, str) or scheme.upper() not in SCHEMES:
         raise ValueError(f"scheme must be one of {', '.join(SCHEMES)}, got {shown(scheme)}")

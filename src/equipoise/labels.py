@@ -10,7 +10,7 @@ schemes are those of `constraints`, so labels that are accepted or written here 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .constraints import OUTSIDE, Scheme, named, split
+from .constraints import OUTSIDE, Scheme, scheme_by_name, split
 
 POLICIES = ("raise", "repair")
 
@@ -42,7 +42,7 @@ def to_spans(labels: Sequence[str], scheme: str, on_invalid: str = "raise") -> l
     """
     if on_invalid not in POLICIES:
         raise ValueError(f"on_invalid must be one of {', '.join(POLICIES)}, got {on_invalid!r}")
-    scheme, rules = named(scheme)
+    scheme, rules = scheme_by_name(scheme)
     parts = _parts(labels, scheme)
     if on_invalid == "raise":
         _check(labels, parts, scheme, rules)
@@ -63,7 +63,7 @@ def from_spans(spans: Iterable[tuple[str, int, int]], length: int, scheme: str) 
     >>> from_spans([("NP", 0, 2), ("VP", 3, 4)], 4, "BIOES")
     ['B-NP', 'E-NP', 'O', 'S-VP']
     """
-    scheme, rules = named(scheme)
+    scheme, rules = scheme_by_name(scheme)
     labels, previous = ["O"] * length, Span("", -1, -1)  # ends before the first position
     for span in sorted((Span(*span) for span in spans), key=lambda span: span.start):
         if not 0 <= span.start < span.stop <= length:

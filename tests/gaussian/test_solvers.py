@@ -6,7 +6,7 @@ from torch import Tensor
 
 from equipoise import GaussianCRF, gaussian
 from equipoise.gaussian import CG, Dense, Direct, Solution, Solver
-from equipoise.gaussian.problem import Problem, problem
+from equipoise.gaussian.inputs import System, checked_system
 
 SOLVERS: dict[str, Solver] = {"direct": Direct(), "cg": CG(tolerance=1e-14), "dense": Dense()}
 EACH = pytest.mark.parametrize("name", SOLVERS)
@@ -14,13 +14,13 @@ EACH = pytest.mark.parametrize("name", SOLVERS)
 SHAPES = [((), 7, 3, 2), ((1,), 1, 1, 1), ((2, 3), 5, 2, 3), ((3,), 4, 9, 2), ((2,), 12, 4, 21), ((0,), 5, 2, 3)]
 
 
-def definite(batch: tuple[int, ...], length: int, d: int, m: int, seed: int = 0) -> Problem:
+def definite(batch: tuple[int, ...], length: int, d: int, m: int, seed: int = 0) -> System:
     """A random system in float64 with ridge above sigma_max; every input requires a gradient."""
     generator = torch.Generator().manual_seed(seed)
     unary = torch.randn(*batch, length, m, dtype=torch.float64, generator=generator)
     embeddings = torch.randn(*batch, length, d, dtype=torch.float64, generator=generator)
     ridge = gaussian.sigma_max(embeddings) * (1.2 + torch.rand(batch, dtype=torch.float64, generator=generator))
-    return problem(*(x.requires_grad_() for x in (unary, embeddings, ridge)))
+    return checked_system(*(x.requires_grad_() for x in (unary, embeddings, ridge)))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -44,7 +44,7 @@ def test_converged_is_false_for_a_singular_system_only(name: str) -> None:
     """25 is an eigenvalue of A^T A in the first system of the batch."""
     embeddings = torch.tensor([[[3.0], [4.0]], [[1.0], [2.0]]], dtype=torch.float64)
     unary = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64).expand(2, 2, 2)
-    found = SOLVERS[name].solve(problem(unary, embeddings, 25.0))
+    found = SOLVERS[name].solve(checked_system(unary, embeddings, 25.0))
     assert found.converged.tolist() == [False, True]
     assert bool(found.solution[1].isfinite().all())
 
@@ -89,7 +89,7 @@ class Richardson:
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    def solve(self, system: Problem) -> Solution:
+    def solve(self, system: System) -> Solution:
         unary, embeddings, ridge = system
         s = torch.zeros_like(unary)
         for _ in range(self.steps):

@@ -104,7 +104,7 @@ def call(recording: Any, a: Tensor, b: Tensor, c: Tensor | None) -> tuple[Tensor
         Launch(KERNEL, 5, 1, (weighted, None, first), (1.0,)),
         Launch(KERNEL, 5, 1, (weighted, None, second), (4.0,)),
     ]
-    return total, result, (replay.later if recording is None else recording.later)(launches, [first, second])
+    return total, result, (replay.defer if recording is None else recording.defer)(launches, [first, second])
 
 
 def numbers(seed: int) -> tuple[Tensor, Tensor, Tensor]:

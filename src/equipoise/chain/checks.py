@@ -114,8 +114,8 @@ def int64(name: str, x: Tensor) -> Tensor:
     if x.dtype == torch.int64:
         return x
     _check_integers(name, x)
-    found = x.to(torch.int64)
-    return found.masked_fill(found < 0, torch.iinfo(torch.int64).max) if x.dtype == torch.uint64 else found
+    signed = x.to(torch.int64)
+    return signed.masked_fill(signed < 0, torch.iinfo(torch.int64).max) if x.dtype == torch.uint64 else signed
 
 
 def check_scores(unary: Tensor, pairwise: Tensor) -> None:

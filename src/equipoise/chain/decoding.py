@@ -96,8 +96,8 @@ def score_found(chain: Problem, labels: Tensor) -> Tensor:
         pairwise.unsqueeze(-4),
         lengths[..., None].expand(labels.shape[:-1]),
     )
-    found = labels[..., 0] != IGNORE
-    return torch.where(found, score(*wide, labels.clamp(min=0)), -torch.inf)
+    exists = labels[..., 0] != IGNORE
+    return torch.where(exists, score(*wide, labels.clamp(min=0)), -torch.inf)
 
 
 def mask_labels(labels: Tensor, shown: Tensor) -> Tensor:

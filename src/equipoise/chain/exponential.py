@@ -113,8 +113,8 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return Messages(log_p.masked_fill(~positions(unary, lengths)[..., None], 0), a, b)
 
 
-def log_beta(known: Messages) -> Tensor:
-    return known.beta.log()
+def log_beta(messages: Messages) -> Tensor:
+    return messages.beta.log()
 
 
 @full_precision
@@ -125,14 +125,14 @@ def transport(
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
-    known: Messages,
+    messages: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`reference.transport`, with T_t(i, j) = E(i, j) onward_{t+1}(j) / z_t(i) and S_t likewise."""
     if edges is not None:  # the second derivative of log Z, which is rarely needed
-        known = reference.messages(unary, pairwise, lengths)
-        return reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
+        messages = reference.messages(unary, pairwise, lengths)
+        return reference.transport(nodes, edges, weight, unary, pairwise, lengths, messages)
     matrix, _ = _exp(pairwise)
-    log_p, a, b = known
+    log_p, a, b = messages
     exists = positions(unary, lengths)[..., None]
     nodes, p = nodes.masked_fill(~exists, 0), log_p.exp().masked_fill(~exists, 0)
     nodes = weight[..., None, None] * (nodes - p * nodes.sum(-1, keepdim=True))
@@ -157,15 +157,15 @@ def transport(
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
     """`reference.cross_entropy`."""
-    known = messages(unary, pairwise, lengths)
-    return mean_loss(known.log_p, lengths, labels), known
+    passed = messages(unary, pairwise, lengths)
+    return mean_loss(passed.log_p, lengths, labels), passed
 
 
 def cross_entropy_gradient(
-    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages
 ) -> tuple[Tensor, Tensor]:
     """`reference.cross_entropy_gradient`."""
-    return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, known)[:2]
+    return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, messages)[:2]
 
 
 def _exp(pairwise: Tensor) -> tuple[Tensor, Tensor]:

@@ -82,9 +82,9 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return Messages(log_p.masked_fill(~positions(unary, lengths)[..., None], 0), alpha, beta)
 
 
-def log_beta(known: Messages) -> Tensor:
+def log_beta(messages: Messages) -> Tensor:
     """log p(x_{t+1}..x_L | y_t) up to a constant per position, (*batch, L, M); undefined beyond the length."""
-    return known.beta
+    return messages.beta
 
 
 def marginals(
@@ -131,7 +131,7 @@ def transport(
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
-    known: Messages,
+    messages: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient, as (unary, pairwise), of  sum_b weight_b (sum nodes * log p_t(j) + sum edges * xi_t(i, j)).
 
@@ -141,17 +141,17 @@ def transport(
     """
     last = unary.shape[-2] - 1
     exists = positions(unary, lengths)
-    p = known.log_p.exp().masked_fill(~exists[..., None], 0)
+    p = messages.log_p.exp().masked_fill(~exists[..., None], 0)
     # Mass that sums to 0 over labels decays along the chain. Uncentred mass would have to cancel in the end against a
     # second term as large as the sum of all mass. A rounding error of the sum would not decay: each step takes it out.
-    nodes = nodes.masked_fill(~exists[..., None] | (known.log_p == -torch.inf), 0)
+    nodes = nodes.masked_fill(~exists[..., None] | (messages.log_p == -torch.inf), 0)
     nodes = weight[..., None, None] * (nodes - p * nodes.sum(-1, keepdim=True))
 
     gradient = EdgeSum(pairwise)
     expected = torch.zeros_like(weight)
     rights, lefts, leaving = [nodes[..., 0, :]], [nodes[..., last, :]], []
     for t in range(last):
-        kernel = log_step_right(unary, pairwise, known.beta, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
+        kernel = log_step_right(unary, pairwise, messages.beta, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
         carried = rights[-1][..., :, None] * kernel
         if edges is not None:
             xi = p[..., t, :, None] * kernel
@@ -164,7 +164,7 @@ def transport(
         gradient.add(t, carried)
         rights.append(carried.sum(-2) - excess(rights[-1], p[..., t + 1, :]) + nodes[..., t + 1, :])
     for t in range(last - 1, -1, -1):
-        kernel = log_step_left(pairwise, known.alpha, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
+        kernel = log_step_left(pairwise, messages.alpha, t).exp().masked_fill(~exists[..., t + 1, None, None], 0)
         carried = kernel * lefts[-1][..., None, :]
         gradient.add(t, carried)
         arrived = carried.sum(-1) - excess(lefts[-1], p[..., t, :]) + nodes[..., t, :]
@@ -180,15 +180,15 @@ def excess(mass: Tensor, p: Tensor) -> Tensor:
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
     """-1/L sum_t log p_t(y_t), (*batch,), and the messages for its gradient."""
-    known = messages(unary, pairwise, lengths)
-    return mean_loss(known.log_p, lengths, labels), known
+    passed = messages(unary, pairwise, lengths)
+    return mean_loss(passed.log_p, lengths, labels), passed
 
 
 def cross_entropy_gradient(
-    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages
 ) -> tuple[Tensor, Tensor]:
     """The gradient of sum_b weight_b cross_entropy_b, as (unary, pairwise)."""
-    return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, known)[:2]
+    return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, messages)[:2]
 
 
 def log_step_right(unary: Tensor, pairwise: Tensor, beta: Tensor, t: int) -> Tensor:
@@ -270,5 +270,5 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
     labels = torch.stack(path[::-1], -1)
     invalid = ~(delta.amax(-1) < torch.inf)  # delta is NaN from such a score on
     total = score(unary, pairwise, lengths, labels).masked_fill(invalid, torch.nan)
-    found = positions(unary, lengths) & (total > -torch.inf)[..., None]
-    return torch.where(found, labels, IGNORE), total
+    exists = positions(unary, lengths) & (total > -torch.inf)[..., None]
+    return torch.where(exists, labels, IGNORE), total

@@ -16,8 +16,8 @@ from ..energies import Embedded, GaussianEnergy, RandomPairs, balance
 from ..energies.gaussian import DEFINITE
 from ..gaussian.definite import check_share
 from ..gaussian.images import check_images, check_labels, cross_entropy, rows
-from ..gaussian.problem import Problem, check_finite, explain, same_dtype
-from ..gaussian.solving import check_solution, named
+from ..gaussian.inputs import System, check_finite, explain, same_dtype
+from ..gaussian.solving import check_solution, solver_by_name
 from ..native.values import readable
 from ..scaling import Scaling
 from ..scaling.method import Sign, empty_like, positive, state_fault
@@ -87,7 +87,7 @@ class GaussianCRF(nn.Module):
         check_flag("validate", validate, unset=True)
         pairs = None if pairs is None else check_count("pairs", pairs, least=2)
         self.definite, self.validate = definite, validate
-        self.solver = named(method, tolerance, max_iterations)
+        self.solver = solver_by_name(method, tolerance, max_iterations)
         self.scaling = check_scaling(scaling)
         with torch.device("cpu"):  # where values can be read, also if the default device is meta
             logit = torch.logit(torch.as_tensor(check_share(share), dtype=torch.get_default_dtype())).detach()
@@ -241,7 +241,7 @@ class GaussianCRF(nn.Module):
             learning = self.scaling.learning(unary, embeddings)
             u, w, penalty = balance(energy, self.scaling, *self._parts(unary, embeddings), learning=learning)
             solved = energy.solve(u, w)
-            system = Problem(u, w.embeddings, energy.image_ridge(w))
+            system = System(u, w.embeddings, energy.image_ridge(w))
             check_solution(solved, system, self.solver)
             if self.validate and not bool(solved.solution.isfinite().all()):
                 explain(system)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..gaussian import Direct, Solver
 from ..gaussian.definite import Bound
 from ..gaussian.images import cross_entropy
-from ..gaussian.problem import Problem
+from ..gaussian.inputs import System
 from ..gaussian.solution import Solution
 from ..objectives import Objective
 from ..scaling import Norms, mean_abs, multiply
@@ -99,7 +99,7 @@ class GaussianEnergy:
     def solve(self, unary: Tensor, pairwise: Embedded) -> Solution:
         """s*, (*batch, L, M), and whether the solver converged."""
         ridge = self.image_ridge(pairwise)
-        solved = self.solver.solve(Problem(unary, pairwise.embeddings, ridge))
+        solved = self.solver.solve(System(unary, pairwise.embeddings, ridge))
         return solved._replace(solution=solved.solution * (ridge / self._ridge(ridge.ndim))[..., None, None])
 
     def image_ridge(self, pairwise: Embedded) -> Tensor:

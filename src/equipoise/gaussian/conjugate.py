@@ -17,8 +17,8 @@ from torch.autograd import Function
 
 from ..arguments import shown
 from .backends import full_precision
+from .inputs import System
 from .operator import multiply
-from .problem import Problem
 from .solution import Solution
 
 Operator = Callable[..., Tensor]
@@ -46,10 +46,10 @@ def cg(
             prevents further progress. `converged` is then False.
 
     >>> weights = torch.tensor([[2.0], [4.0]], requires_grad=True)
-    >>> found = cg(lambda x, w: w * x, torch.tensor([[1.0], [1.0]]), (weights,))
-    >>> found.solution.flatten().tolist(), found.converged, found.iterations
+    >>> answer = cg(lambda x, w: w * x, torch.tensor([[1.0], [1.0]]), (weights,))
+    >>> answer.solution.flatten().tolist(), answer.converged, answer.iterations
     ([0.5, 0.25], tensor(True), tensor(2))
-    >>> found.solution.sum().backward()
+    >>> answer.solution.sum().backward()
     >>> weights.grad.flatten()
     tensor([-0.2500, -0.0625])
     """
@@ -75,13 +75,13 @@ class CG:
 
     `gaussian.solve` and `GaussianCRF` warn if a system did not converge; `solve` below returns that in `converged`.
 
-    >>> from .problem import problem
-    >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
-    >>> found = CG(tolerance=1e-6).solve(system)
-    >>> found.solution
+    >>> from .inputs import checked_system
+    >>> system = checked_system(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
+    >>> answer = CG(tolerance=1e-6).solve(system)
+    >>> answer.solution
     tensor([[ 1.4000, -0.6000],
             [ 0.4000, -0.6000]])
-    >>> found.converged, CG(max_iterations=1).solve(system).converged
+    >>> answer.converged, CG(max_iterations=1).solve(system).converged
     (tensor(True), tensor(False))
     """
 
@@ -91,7 +91,7 @@ class CG:
     def __post_init__(self) -> None:
         _check_limits(self.tolerance, self.max_iterations)
 
-    def solve(self, system: Problem) -> Solution:
+    def solve(self, system: System) -> Solution:
         system = system.to_solution_dtype()
         with torch.autocast(system.unary.device.type, enabled=False):
             return cg(
@@ -131,8 +131,8 @@ class Conjugate(Function):
             own = [x.view_as(x) if recorded else x.detach().requires_grad_(x.requires_grad) for x in parameters]
             inputs = [x for x, needed in zip(own, ctx.needs_input_grad[4:], strict=True) if needed]
             product = ctx.operator(s, *own) if inputs else s
-        found = iter(torch.autograd.grad(product, inputs, -v, create_graph=recorded) if inputs else ())
-        gradients = [next(found) if needed else None for needed in ctx.needs_input_grad[4:]]
+        each = iter(torch.autograd.grad(product, inputs, -v, create_graph=recorded) if inputs else ())
+        gradients = [next(each) if needed else None for needed in ctx.needs_input_grad[4:]]
         return v if ctx.needs_input_grad[0] else None, None, None, None, *gradients
 
 

@@ -22,7 +22,7 @@ from ..chain.checks import at, first
 from ..native.values import readable
 from . import passes
 from .backends import best, full_precision
-from .problem import as_ridge, check_embeddings, check_finite, zero_padding
+from .inputs import as_ridge, check_embeddings, check_finite, zero_padding
 
 SQUARINGS = 10
 
@@ -90,13 +90,13 @@ def check(embeddings: Tensor, ridge: float | Tensor, lengths: Tensor | None = No
     ...
     ValueError: the system is not definite: sigma_max(A^T A) is 25, but must be below ridge, which is 20
     """
-    found = sigma_max(embeddings, lengths).detach()
-    ridge = as_ridge(ridge, found.shape, found.dtype, found.device)
-    index = first(~(found < ridge))
+    sigma = sigma_max(embeddings, lengths).detach()
+    ridge = as_ridge(ridge, sigma.shape, sigma.dtype, sigma.device)
+    index = first(~(sigma < ridge))
     if index is not None:
         where = f" of {at('embeddings', index)}" if index else ""
         raise ValueError(
-            f"the system is not definite: sigma_max(A^T A){where} is {float(found[index]):.6g}, but must be below "
+            f"the system is not definite: sigma_max(A^T A){where} is {float(sigma[index]):.6g}, but must be below "
             f"ridge, which is {float(ridge[index]):.6g}"
         )
 

@@ -9,27 +9,27 @@ which makes up for the larger condition number of the square.
 import torch
 from torch import Tensor
 
-from .problem import Problem
+from .inputs import System
 from .solution import Solution
 
 
 class Dense:
     """Solve with the full matrix. Memory is of order (L M)^2, time of order (L M)^3.
 
-    >>> from .problem import problem
-    >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
+    >>> from .inputs import checked_system
+    >>> system = checked_system(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
     >>> Dense().solve(system).solution
     tensor([[ 1.4000, -0.6000],
             [ 0.4000, -0.6000]])
     """
 
-    def solve(self, system: Problem) -> Solution:
+    def solve(self, system: System) -> Solution:
         with torch.autocast(system.unary.device.type, enabled=False):
             s = solve(system)
         return Solution(s, s.isfinite().all(-1).all(-1))
 
 
-def solve(system: Problem) -> Tensor:
+def solve(system: System) -> Tensor:
     """s, (*batch, L, M); NaN where the matrix is singular."""
     unary = system.unary.double()
     k = matrix(system.embeddings.double(), unary.shape[-1], system.ridge.double())

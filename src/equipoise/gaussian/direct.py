@@ -23,26 +23,26 @@ from torch.autograd import Function
 
 from . import passes
 from .backends import best, full_precision
+from .inputs import System
 from .operator import sum_of_others
 from .passes import Gradients
-from .problem import Problem
 from .solution import Solution
 
 
 class Direct:
     """The closed form: exact, in time of order L (D^2 + D M). `converged` is False where a matrix is singular.
 
-    >>> from .problem import problem
-    >>> system = problem(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
-    >>> found = Direct().solve(system)
-    >>> found.solution
+    >>> from .inputs import checked_system
+    >>> system = checked_system(torch.tensor([[3.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0], [1.0]]), 3.0)
+    >>> answer = Direct().solve(system)
+    >>> answer.solution
     tensor([[ 1.4000, -0.6000],
             [ 0.4000, -0.6000]])
-    >>> found.converged
+    >>> answer.converged
     tensor(True)
     """
 
-    def solve(self, system: Problem) -> Solution:
+    def solve(self, system: System) -> Solution:
         batch = system.ridge.shape
         flat = system if len(batch) == 1 else [x.reshape(batch.numel(), *x.shape[len(batch) :]) for x in system]
         scores, c, _ = Solve.apply(*flat)

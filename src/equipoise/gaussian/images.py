@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from ..chain.checks import INTEGERS, at, check_device, first, int64
 from ..chain.problem import IGNORE
-from .problem import check_tensor
+from .inputs import check_tensor
 
 
 def rows(image: Tensor) -> Tensor:

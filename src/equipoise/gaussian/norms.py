@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .backends import full_precision
-from .problem import check_embeddings, zero_padding
+from .inputs import check_embeddings, zero_padding
 
 TILE = {
     "cpu": 2**20,

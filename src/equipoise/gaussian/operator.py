@@ -8,7 +8,7 @@ the mean. All other eigenvalues are 0.
 
 from torch import Tensor
 
-from .problem import problem
+from .inputs import checked_system
 
 
 def potts(scores: Tensor, embeddings: Tensor, ridge: float | Tensor = 0.0, lengths: Tensor | None = None) -> Tensor:
@@ -21,7 +21,7 @@ def potts(scores: Tensor, embeddings: Tensor, ridge: float | Tensor = 0.0, lengt
             [0., 2.]])
     """
     no_ridge = not isinstance(ridge, Tensor) and ridge == 0
-    system = problem(scores, embeddings, 1.0 if no_ridge else ridge, lengths).to_solution_dtype()
+    system = checked_system(scores, embeddings, 1.0 if no_ridge else ridge, lengths).to_solution_dtype()
     return multiply(system.unary, system.embeddings, system.ridge.new_zeros(()) if no_ridge else system.ridge)
 
 

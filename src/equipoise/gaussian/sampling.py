@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .problem import check_embeddings, zero_padding
+from .inputs import check_embeddings, zero_padding
 
 
 class Estimate(NamedTuple):

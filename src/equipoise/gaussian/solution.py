@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from .problem import Problem
+from .inputs import System
 
 
 class Solution(NamedTuple):
@@ -28,4 +28,4 @@ class Solver(Protocol):
     Any object with this method can be given to `gaussian.solve(method=...)` and `GaussianCRF(method=...)`.
     """
 
-    def solve(self, system: Problem) -> Solution: ...
+    def solve(self, system: System) -> Solution: ...

@@ -12,7 +12,7 @@ from ..native.values import readable
 from .conjugate import CG, warn_unless
 from .dense import Dense
 from .direct import Direct
-from .problem import Problem, explain, problem
+from .inputs import System, checked_system, explain
 from .solution import Solution, Solver
 
 METHODS = ("direct", "cg", "dense")
@@ -46,17 +46,17 @@ def solve(
     tensor([[ 1.4000, -0.6000],
             [ 0.4000, -0.6000]])
     """
-    solver = named(method, tolerance, max_iterations)
-    system = problem(unary, embeddings, ridge, lengths)
-    found = solver.solve(system)
-    check_solution(found, system, solver)
-    return found.solution
+    solver = solver_by_name(method, tolerance, max_iterations)
+    system = checked_system(unary, embeddings, ridge, lengths)
+    answer = solver.solve(system)
+    check_solution(answer, system, solver)
+    return answer.solution
 
 
-def named(method: str | Solver, tolerance: float = 1e-6, max_iterations: int = 200) -> Solver:
+def solver_by_name(method: str | Solver, tolerance: float = 1e-6, max_iterations: int = 200) -> Solver:
     """The solver of this name, or the solver itself.
 
-    >>> named("cg", tolerance=1e-4)
+    >>> solver_by_name("cg", tolerance=1e-4)
     CG(tolerance=0.0001, max_iterations=200)
     """
     if isinstance(method, type) and hasattr(method, "solve"):
@@ -69,16 +69,16 @@ def named(method: str | Solver, tolerance: float = 1e-6, max_iterations: int = 2
     return Direct() if method == "direct" else Dense()
 
 
-def check_solution(found: Solution, system: Problem, solver: Solver) -> None:
+def check_solution(answer: Solution, system: System, solver: Solver) -> None:
     """Raise if a solution is not finite, where values can be read, and warn if a solver did not converge."""
-    if found.residual is None:
-        if readable(found.converged) and not bool(found.converged.all()):
-            if not bool(found.solution.isfinite().all()):
+    if answer.residual is None:
+        if readable(answer.converged) and not bool(answer.converged.all()):
+            if not bool(answer.solution.isfinite().all()):
                 explain(system)
-            failed = f"{int((~found.converged).sum())} of {found.converged.numel()} systems"
+            failed = f"{int((~answer.converged).sum())} of {answer.converged.numel()} systems"
             warnings.warn(f"{type(solver).__name__} did not converge in {failed}", RuntimeWarning, stacklevel=3)
         return
-    if readable(found.residual) and not bool(found.residual.isfinite().all()):
+    if readable(answer.residual) and not bool(answer.residual.isfinite().all()):
         explain(system)
     tolerance = solver.tolerance if isinstance(solver, CG) else float("nan")
-    warn_unless("the solve", found.converged, found.residual, tolerance, stacklevel=3)
+    warn_unless("the solve", answer.converged, answer.residual, tolerance, stacklevel=3)

@@ -219,8 +219,8 @@ def _ours(path: Path) -> bool:
     """Whether only this user can have written it. On systems without users this is not checked."""
     if not hasattr(os, "getuid"):
         return True
-    found = path.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    status = path.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _fingerprint(compiler: list[str], sources: tuple[Path, ...]) -> str:

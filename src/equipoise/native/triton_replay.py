@@ -4,7 +4,7 @@ A call of several kernels takes longer on the host than on the device: it alloca
 computes grids and arguments that follow from the shapes. So the first call of a shape is recorded (`Recording`). Later
 calls (`Replay`) allocate the results, and everything else at once, and only add up addresses.
 
-A call may return launches for later (`Later`), such as those of a backward pass.
+A call may return launches that are deferred (`Deferred`), such as those of a backward pass.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -17,11 +17,11 @@ from . import triton_start, values
 from .triton_start import Launch, start
 
 ALIGNMENT = 16  # bytes
-MAX_REPLAYS = 4096  # calls whose launches are kept
+MAX_REPLAYS = 4096  # recorded calls
 
 replays: dict[Hashable, "Replay"] = {}
 
-Later = Callable[[Tensor, int], Sequence[Tensor]]
+Deferred = Callable[[Tensor, int], Sequence[Tensor]]
 """Launches, of which the first has a tensor and a number as its first arguments, and their outputs.
 
 It may be called several times. Each call has its own outputs, and the first one finds their memory allocated.
@@ -32,15 +32,15 @@ def repeated(key: Hashable, call: Callable[..., Sequence[Any]], *inputs: Tensor 
     """call(recording, *inputs), and if it was called with this key before, the same launches again.
 
     The key must determine the shapes and dtypes of all inputs. The call returns tensors, and after them perhaps a
-    `Later`. What is not recorded: inputs with gaps in memory, and inputs that share an address, since a recording could
-    not tell which of them a kernel reads.
+    `Deferred`. What is not recorded: inputs with gaps in memory, and inputs that share an address, since a recording
+    could not tell which of them a kernel reads.
     """
     for x in inputs:
         if x is not None and not x.is_contiguous():
             return call(None, *inputs)
-    found = replays.get(key)
-    if found is not None:
-        return found(*inputs)
+    replay = replays.get(key)
+    if replay is not None:
+        return replay(*inputs)
     tensors = [x for x in inputs if x is not None]
     if not all(x.numel() for x in tensors) or len({x.data_ptr() for x in tensors}) < len(tensors):
         return call(None, *inputs)
@@ -75,8 +75,8 @@ class Recording:
         self.inputs = inputs
         self.made: list[Tensor] = []  # alive until the end, so that no address occurs twice
         self.launches: list[Launch] = []
-        self.later_launches: Sequence[Launch] = ()
-        self.later_outputs: list[Tensor] = []
+        self.deferred_launches: Sequence[Launch] = ()
+        self.deferred_outputs: list[Tensor] = []
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         x = torch.empty(shape, dtype=dtype, device=device)
@@ -87,14 +87,14 @@ class Recording:
         start(*launch)
         self.launches.append(Launch(*launch))
 
-    def later(self, launches: Sequence[Launch], outputs: Sequence[Tensor]) -> Later:
-        """The function `later`, once in a call. Its launches may not read what the call returns."""
-        self.later_launches, self.later_outputs = launches, list(outputs)
-        return later(launches, outputs)
+    def defer(self, launches: Sequence[Launch], outputs: Sequence[Tensor]) -> Deferred:
+        """The function `defer`, once in a call. Its launches may not read what the call returns."""
+        self.deferred_launches, self.deferred_outputs = launches, list(outputs)
+        return defer(launches, outputs)
 
     def replay(self, outputs: Sequence[Tensor]) -> "Replay":
         """The same launches for other inputs. Memory of a tensor that is not an output is scratch."""
-        results = [*outputs, *self.later_outputs]
+        results = [*outputs, *self.deferred_outputs]
         returned = {x.data_ptr(): k for k, x in enumerate(results)}
         given = {x.data_ptr(): k for k, x in enumerate(self.inputs) if x is not None}
         scratch = len(self.inputs)
@@ -123,7 +123,7 @@ class Recording:
             return [x._replace(arguments=tuple(map(place, x.arguments))) for x in launches]
 
         forms = [self._form(x) for x in results]
-        return Replay(placed(self.launches), placed(self.later_launches), forms, len(outputs), size)
+        return Replay(placed(self.launches), placed(self.deferred_launches), forms, len(outputs), size)
 
     def _form(self, output: Tensor) -> Form:
         """Like an input of the same shape if there is one, since `empty_like` is the fastest way to get memory."""
@@ -134,22 +134,22 @@ class Recording:
 
 
 Tensors = list[Tensor | None]
-"""The inputs of a call, its scratch memory, its outputs, and the outputs of its launches for later."""
+"""The inputs of a call, its scratch memory, its outputs, and the outputs of its deferred launches."""
 
 
 class Replay:
-    """Launches kernels with all arguments known but the addresses of the tensors."""
+    """Launches kernels with all arguments given but the addresses of the tensors."""
 
     def __init__(
-        self, launches: list[Launch], later_launches: list[Launch], forms: list[Form], outputs: int, scratch: int
+        self, launches: list[Launch], deferred_launches: list[Launch], forms: list[Form], outputs: int, scratch: int
     ) -> None:
-        self.launches, self.later_launches, self.scratch = launches, later_launches, (scratch,)
-        self.forms, self.later_forms = forms[:outputs], forms[outputs:]
+        self.launches, self.deferred_launches, self.scratch = launches, deferred_launches, (scratch,)
+        self.forms, self.deferred_forms = forms[:outputs], forms[outputs:]
         self.direct: dict[int, list[Any]] = {}  # by device
-        self.direct_later: dict[int, list[Any]] = {}
+        self.direct_deferred: dict[int, list[Any]] = {}
 
     def __call__(self, *inputs: Tensor | None) -> list[Any]:
-        """The outputs, then the launches for later, which keep all memory that they need but the outputs.
+        """The outputs, then the deferred launches, which keep all memory that they need but the outputs.
 
         Inputs must be contiguous, and None where they were None in the recording.
         """
@@ -158,7 +158,7 @@ class Replay:
         results: list[Any] = self.allocate(self.forms, inputs)
         memory = torch.empty(self.scratch, dtype=torch.uint8, device=first.device) if self.scratch[0] else None
         tensors = [*inputs, memory, *results]
-        given = self.allocate(self.later_forms, inputs)
+        given = self.allocate(self.deferred_forms, inputs)
         tensors += given
         ready, launches = _direct(self.direct, number, self.launches), None
         if ready is None or number != values.current_device():
@@ -169,10 +169,10 @@ class Replay:
             stream = values.current_stream(number)
             for run, programs, function, metadata, arguments, constants in _filled(ready, addresses):
                 run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments, *constants)
-            ready_later = _direct(self.direct_later, number, self.later_launches, Tensor, int)
-            launches = None if ready_later is None else list(_filled(ready_later, addresses))
-        if self.later_launches:
-            results.append(_Later(self, tensors[: len(inputs) + 1], len(results), given, number, launches))
+            ready_deferred = _direct(self.direct_deferred, number, self.deferred_launches, Tensor, int)
+            launches = None if ready_deferred is None else list(_filled(ready_deferred, addresses))
+        if self.deferred_launches:
+            results.append(_DeferredLaunches(self, tensors[: len(inputs) + 1], len(results), given, number, launches))
         return results
 
     def allocate(self, forms: list[Form], inputs: Sequence[Tensor | None]) -> list[Tensor]:
@@ -194,8 +194,8 @@ class Replay:
         return values.memory(x)[place.offset :][:size].view(place.dtype)
 
 
-class _Later:
-    """The launches for later of a `Replay`."""
+class _DeferredLaunches:
+    """Those of a `Replay`."""
 
     def __init__(
         self,
@@ -213,9 +213,9 @@ class _Later:
         outputs, self.outputs = self.outputs, None  # no reference stays here: autograd may then use them as they are
         if self.launches is None or outputs is None or self.device != values.current_device():
             if outputs is None:
-                outputs = self.replay.allocate(self.replay.later_forms, self.tensors)
+                outputs = self.replay.allocate(self.replay.deferred_forms, self.tensors)
             tensors, before = [*self.tensors, *(None,) * self.returned, *outputs], [x, n]
-            for launch in self.replay.later_launches:
+            for launch in self.replay.deferred_launches:
                 self.replay.start(launch, tensors, *before)
                 before = []
             return outputs
@@ -227,51 +227,51 @@ class _Later:
 
 
 def _direct(
-    known: dict[int, list[Any]], device: int, launches: list[Launch], *before: type
+    ready: dict[int, list[Any]], device: int, launches: list[Launch], *before: type
 ) -> list[tuple[Any, ...]] | None:
     """What starts the launches directly on a device, where the first has other arguments of these types before its own.
 
     None if a kernel was not started there yet, or cannot be started directly, as in Triton's interpreter.
     """
-    found = known.get(device)
-    if found is not None or not triton_start.DIRECT_LAUNCH:
-        return found
-    found = []
+    programs_here = ready.get(device)
+    if programs_here is not None or not triton_start.DIRECT_LAUNCH:
+        return programs_here
+    programs_here = []
     for kernel, programs, _warps, arguments, constants, dtypes in launches:
         types = [Tensor if isinstance(x, Place) else type(x) for x in arguments]
         program = triton_start.find(kernel, device, constants, *dtypes, *before, *types)
         if program is None:
             return None
         places = [(x.tensor, x.offset) if isinstance(x, Place) else (-1, x) for x in arguments]
-        found.append((program.run, programs, program.function, program.packed_metadata, places, constants))
+        programs_here.append((program.run, programs, program.function, program.packed_metadata, places, constants))
         before = ()
-    known[device] = found
-    return found
+    ready[device] = programs_here
+    return programs_here
 
 
 def _filled(launches: list[Any], addresses: list[int]) -> Iterator[tuple[Any, ...]]:
     """Launches with the addresses of their arguments."""
     for run, programs, function, metadata, arguments, constants in launches:
-        known = [x if k < 0 else addresses[k] + x for k, x in arguments]
-        yield run, programs, function, metadata, known, constants
+        filled = [x if k < 0 else addresses[k] + x for k, x in arguments]
+        yield run, programs, function, metadata, filled, constants
 
 
-def later(launches: Sequence[Launch], outputs: Sequence[Tensor]) -> Later:
-    """A `Later` that is not recorded."""
+def defer(launches: Sequence[Launch], outputs: Sequence[Tensor]) -> Deferred:
+    """A `Deferred` that is not recorded."""
     made: Sequence[Tensor] | None = outputs
     templates = [x._replace(arguments=tuple(_position(a, outputs) for a in x.arguments)) for x in launches]
     forms = [(x.shape, x.dtype, x.device) for x in outputs]
 
     def launch(x: Tensor, n: int) -> Sequence[Tensor]:
         nonlocal made
-        found = made or [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in forms]
+        results = made or [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in forms]
         made = None
         before: tuple[Any, ...] = x, n
         for template in templates:
-            own = (found[a.number] if isinstance(a, _Output) else a for a in template.arguments)
+            own = (results[a.number] if isinstance(a, _Output) else a for a in template.arguments)
             start(*template._replace(arguments=(*before, *own)))
             before = ()
-        return found
+        return results
 
     return launch
 

@@ -56,17 +56,17 @@ def start(
     """
     device = arguments[0].get_device()
     key = kernel.fn, device, constants, *dtypes, *map(type, arguments)
-    found = compiled.get(key)
-    if found is None or device != values.current_device():
+    ready = compiled.get(key)
+    if ready is None or device != values.current_device():
         with torch.cuda.device_of(arguments[0]):
             compiled[key] = kernel[(programs,)](*arguments, *constants, num_warps=warps)
         return
     stream = values.current_stream(device)
     if DIRECT_LAUNCH:
-        program = found.function, found.packed_metadata, None, None, None
-        found.run(programs, 1, 1, stream, *program, *_addresses(arguments), *constants)
+        program = ready.function, ready.packed_metadata, None, None, None
+        ready.run(programs, 1, 1, stream, *program, *_addresses(arguments), *constants)
     else:
-        found[programs, 1, 1](*arguments, *constants, stream=stream)
+        ready[programs, 1, 1](*arguments, *constants, stream=stream)
 
 
 def find(kernel: Any, device: int, constants: tuple[Any, ...], *dtypes_and_types: torch.dtype | type) -> Any:
@@ -74,16 +74,16 @@ def find(kernel: Any, device: int, constants: tuple[Any, ...], *dtypes_and_types
     return compiled.get((kernel.fn, device, constants, *dtypes_and_types))
 
 
-def prepare(
+def prepared_launch(
     kernel: Any, programs: int, warps: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]
 ) -> Callable[[Tensor, int], None]:
     """A function that takes the first two arguments, a tensor and a number, and launches on this device."""
     device = arguments[0].get_device()
-    found = find(kernel, device, constants, Tensor, int, *map(type, arguments))
-    if not DIRECT_LAUNCH or found is None or device != values.current_device():
+    ready = find(kernel, device, constants, Tensor, int, *map(type, arguments))
+    if not DIRECT_LAUNCH or ready is None or device != values.current_device():
         return lambda x, n: start(kernel, programs, warps, (x, n, *arguments), constants)
-    run, stream = found.run, values.current_stream
-    program = found.function, found.packed_metadata, None, None, None
+    run, stream = ready.run, values.current_stream
+    program = ready.function, ready.packed_metadata, None, None, None
     last = *_addresses(arguments), *constants
 
     def launch(x: Tensor, n: int, _alive: tuple[Any, ...] = arguments) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..constraints import OUTSIDE, SCHEMES, Constraints, from_labels, named, split
+from ..constraints import OUTSIDE, SCHEMES, Constraints, from_labels, scheme_by_name, split
 from ..labels import Span
 
 UNTYPED = "span"
@@ -62,7 +62,7 @@ def tables(labels: Sequence[str], scheme: str) -> Tables:
     if isinstance(scheme, str) and scheme.upper() == "IO":
         kinds = [None if label == "O" else label.removeprefix("I-") for label in labels]
         return Tables(torch.tensor([[a is not None and a == b for b in kinds] for a in kinds]), kinds)
-    scheme, rules = named(scheme)
+    scheme, rules = scheme_by_name(scheme)
     parts = [split(label, scheme) for label in labels]
     joined = torch.tensor([[rules.joined(a, b) for b in parts] for a in parts])
     return Tables(joined, [None if part == OUTSIDE else part[1] or UNTYPED for part in parts])

@@ -100,7 +100,7 @@ def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tens
 
 
 def cross_entropy_gradient(
-    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages
 ) -> tuple[Tensor, Tensor]:
     return loss_and_gradient("cross_entropy", unary, pairwise, lengths, labels, weight)[1:]
 
@@ -119,15 +119,15 @@ def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tens
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     width = layout(unary.shape, pairwise.shape, unary.dtype).width
     alpha, beta = (_empty(lengths, unary, unary.shape[-2], width) for _ in range(2))
-    known = Messages(_empty_like(unary), alpha, beta)
-    _run("messages", unary, pairwise, lengths, **known._asdict())
-    return known
+    passed = Messages(_empty_like(unary), alpha, beta)
+    _run("messages", unary, pairwise, lengths, **passed._asdict())
+    return passed
 
 
-def log_beta(known: Messages) -> Tensor:
+def log_beta(messages: Messages) -> Tensor:
     """That of `reference`. The first number of a message tells whether its sequence is in the exp domain."""
-    beta = known.beta[..., : known.log_p.shape[-1]]
-    return torch.where(known.alpha[..., :1, :1] == 1, beta.log(), beta)
+    beta = messages.beta[..., : messages.log_p.shape[-1]]
+    return torch.where(messages.alpha[..., :1, :1] == 1, beta.log(), beta)
 
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ def transport(
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
-    known: Messages,
+    messages: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
     moved, gradient, expected = _empty_like(unary), _empty_like(pairwise), _empty(lengths, unary)
     _run(
@@ -156,7 +156,7 @@ def transport(
         nodes=moved,
         gradient=gradient,
         expected=expected,
-        **known._asdict(),
+        **messages._asdict(),
     )
     return moved, gradient, expected
 

@@ -107,29 +107,29 @@ static int run_chunks(
 
 /* ---- all sequences of a batch ---- */
 
-/* Memory of a thread that is kept between calls, since touching fresh pages takes longer than a short chain. Each
+/* Memory of a thread that is reused between calls, since touching fresh pages takes longer than a short chain. Each
    thread has its own, and no result lies in it. */
-#define KEPT_BYTES (16 << 20)
-enum { BUFFERS, SUMS, LOSSES, USES }; /* the uses of kept memory, and their number */
-static pthread_key_t kept_keys[USES];
-static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
+#define REUSED_BYTES (16 << 20)
+enum { BUFFERS, SUMS, LOSSES, USES }; /* the uses of that memory, and their number */
+static pthread_key_t memory_keys[USES];
+static pthread_once_t memory_once = PTHREAD_ONCE_INIT;
 
-static void create_kept_keys(void) { EACH(use, USES) pthread_key_create(&kept_keys[use], free); }
+static void create_memory_keys(void) { EACH(use, USES) pthread_key_create(&memory_keys[use], free); }
 
 static REAL *take_memory(int use, int64_t bytes) {
-    if (bytes > KEPT_BYTES) return malloc(bytes);
-    pthread_once(&kept_once, create_kept_keys);
-    int64_t *kept = pthread_getspecific(kept_keys[use]); /* its size, then the memory, aligned to a cache line */
-    if (kept && kept[0] >= bytes) return (REAL *)(kept + 8);
-    free(kept);
-    kept = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    if (kept) kept[0] = bytes;
-    pthread_setspecific(kept_keys[use], kept);
-    return kept ? (REAL *)(kept + 8) : NULL;
+    if (bytes > REUSED_BYTES) return malloc(bytes);
+    pthread_once(&memory_once, create_memory_keys);
+    int64_t *memory = pthread_getspecific(memory_keys[use]); /* its size, then the memory, aligned to a cache line */
+    if (memory && memory[0] >= bytes) return (REAL *)(memory + 8);
+    free(memory);
+    memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (memory) memory[0] = bytes;
+    pthread_setspecific(memory_keys[use], memory);
+    return memory ? (REAL *)(memory + 8) : NULL;
 }
 
 static void return_memory(REAL *memory, int64_t bytes) {
-    if (bytes > KEPT_BYTES) free(memory);
+    if (bytes > REUSED_BYTES) free(memory);
 }
 
 #define BLOCK 1024
@@ -162,8 +162,8 @@ static int64_t chunks_at_a_time(const Batch *q, int64_t sequences) {
 /* The number of sequences that are computed together, with `own` numbers of memory each. */
 static int64_t largest_group(const Batch *q, int64_t sequences, int64_t at_a_time, int64_t own) {
     int64_t most = best_group(q->width), longest_item = sequences / q->chunks * at_a_time + at_a_time;
-    bool kept = most * own * (int64_t)sizeof(REAL) <= KEPT_BYTES;
-    if (q->edges > 1 || sequences < 2 || (q->width < WIDE && !kept)) return 1;
+    bool fits = most * own * (int64_t)sizeof(REAL) <= REUSED_BYTES;
+    if (q->edges > 1 || sequences < 2 || (q->width < WIDE && !fits)) return 1;
     if (most > longest_item) most = longest_item;
     return most < sequences ? most : sequences;
 }

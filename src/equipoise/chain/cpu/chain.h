@@ -119,10 +119,10 @@ static REAL total(const REAL *x, int64_t n) {
 /* Whether x has a NaN or +inf, which are no valid scores. The functions here lose NaN: `exponential` may turn it into a
    number, and a maximum ignores it. */
 static bool has_invalid(const REAL *x, int64_t n) {
-    INTEGER found = 0;
-#pragma omp simd reduction(| : found)
-    EACH(j, n) found |= !(x[j] < (REAL)INFINITY);
-    return found;
+    INTEGER invalid = 0;
+#pragma omp simd reduction(| : invalid)
+    EACH(j, n) invalid |= !(x[j] < (REAL)INFINITY);
+    return invalid;
 }
 
 /* The first index of `value` in x, or n - 1 if it is absent. */

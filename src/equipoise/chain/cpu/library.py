@@ -23,10 +23,10 @@ def library(dtype: torch.dtype) -> ctypes.CDLL | None:
 @cache
 def library_for(dtype: torch.dtype, labels: int) -> ctypes.CDLL | None:
     """Those for this number of labels: with many, vectors are as large as the registers of the processor."""
-    found = library(dtype)
-    if found is None or labels < MIN_WIDE_LABELS or _constant(found, "register_bytes") < WIDE_BYTES:
-        return found
-    return _wide(dtype) or found
+    usual = library(dtype)
+    if usual is None or labels < MIN_WIDE_LABELS or _constant(usual, "register_bytes") < WIDE_BYTES:
+        return usual
+    return _wide(dtype) or usual
 
 
 @cache

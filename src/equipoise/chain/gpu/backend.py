@@ -48,8 +48,8 @@ def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     return _messages(unary, pairwise, lengths)[1]
 
 
-def log_beta(known: Messages) -> Tensor:
-    return known.alpha[..., 1, :, :]
+def log_beta(messages: Messages) -> Tensor:
+    return messages.alpha[..., 1, :, :]
 
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
@@ -67,12 +67,12 @@ def transport(
     unary: Tensor,
     pairwise: Tensor,
     lengths: Tensor,
-    known: Messages,
+    messages: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if edges is not None:  # the second derivative of log Z: rare, so the reference computes it
-        known = reference.messages(unary, pairwise, lengths)
-        return reference.transport(nodes, edges, weight, unary, pairwise, lengths, known)
-    moved, gradient = _carry(nodes, None, weight, unary, pairwise, lengths, *known)
+        messages = reference.messages(unary, pairwise, lengths)
+        return reference.transport(nodes, edges, weight, unary, pairwise, lengths, messages)
+    moved, gradient = _carry(nodes, None, weight, unary, pairwise, lengths, *messages)
     return moved, gradient, torch.zeros_like(weight)
 
 
@@ -82,10 +82,10 @@ def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tens
 
 
 def cross_entropy_gradient(
-    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+    weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages
 ) -> tuple[Tensor, Tensor]:
     """The gradient of sum_b weight_b cross_entropy_b: `transport` of -1/length at each possible label."""
-    return _carry(None, labels, weight, unary, pairwise, lengths, *known)
+    return _carry(None, labels, weight, unary, pairwise, lengths, *messages)
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

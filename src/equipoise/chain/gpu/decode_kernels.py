@@ -97,8 +97,8 @@ def pick_kernel(
 
     end = tl.load(ends + n).to(tl.int32)
     at = tl.maximum(end, 0)
-    for later in range((length - 2 + chunk) // chunk - 1, k, -1):
-        at = tl.load(origins + later * M + at).to(tl.int32)
+    for next_chunk in range((length - 2 + chunk) // chunk - 1, k, -1):
+        at = tl.load(origins + next_chunk * M + at).to(tl.int32)
     if k == 0:
         y = tl.load(origins + at).to(tl.int64)
         tl.store(labels, tl.where(end < 0, NONE, y))

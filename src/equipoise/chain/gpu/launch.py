@@ -169,8 +169,8 @@ class Launcher(Chains):
         self, nodes: Tensor | None, labels: Tensor | None, weight: Tensor, log_p: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The gradient of sum_b weight_b sum nodes * log p, or of sum_b weight_b times the cross-entropy of labels."""
-        known = self.transport_arguments(nodes, labels, weight_and_stride(weight), log_p, state)
-        moved, parts = self.gradient_parts(known, self.masses(known))
+        given = self.transport_arguments(nodes, labels, weight_and_stride(weight), log_p, state)
+        moved, parts = self.gradient_parts(given, self.masses(given))
         return moved, self.sum_parts(parts)
 
     def transport_arguments(
@@ -180,14 +180,14 @@ class Launcher(Chains):
         nodes = None if nodes is None else resolved(nodes).contiguous()
         return nodes, int64_labels(labels), *weight, log_p.contiguous(), state.contiguous()
 
-    def masses(self, known: tuple[Any, ...]) -> Tensor:
+    def masses(self, given: tuple[Any, ...]) -> Tensor:
         """The masses carried in both directions, (*batch, 2, L, M)."""
         masses = self.empty(2, self.plan.length, self.plan.m)
-        self.run(transport_kernels.transport_kernel, 2, *known, masses, None, None, self.plan.length, 1)
+        self.run(transport_kernels.transport_kernel, 2, *given, masses, None, None, self.plan.length, 1)
         return masses
 
     def gradient_parts(
-        self, known: tuple[Any, ...], masses: Tensor, losses: Losses | None = None
+        self, given: tuple[Any, ...], masses: Tensor, losses: Losses | None = None
     ) -> tuple[Tensor, Tensor]:
         """The result of `transport`, the second not summed: (N, parts, E, M, M). Also computes the losses."""
         moved = self.empty(self.plan.length, self.plan.m)
@@ -195,7 +195,7 @@ class Launcher(Chains):
         *total, constants = losses or NO_LOSSES
         numbers = 0 if losses is None else losses.terms.shape[-1], self.plan.sequences, chunk, chunks
         self.run(
-            *(gradient_kernels.gradient_kernel, chunks, *known, masses, moved, parts, *total, *numbers),
+            *(gradient_kernels.gradient_kernel, chunks, *given, masses, moved, parts, *total, *numbers),
             extra_constants=constants,
         )
         return moved, parts

@@ -10,7 +10,7 @@ from functools import partial
 
 from torch import Tensor
 
-from ...native.triton_replay import Later, Recording, later
+from ...native.triton_replay import Deferred, Recording, defer
 from ...native.triton_start import Launch
 from ...native.values import has_values
 from ..scoring import WeightedGradient
@@ -56,12 +56,12 @@ def _call(
     lengths: Tensor,
     labels: Tensor | None,
     empty: Tensor | None,
-) -> tuple[Tensor, Later]:
+) -> tuple[Tensor, Deferred]:
     """The losses or their total, and the launch that completes their gradient."""
     value, launch, outputs = loss_and_launch(
         Launcher(unary, pairwise, lengths, recording), chunk, loss_name, labels, total, empty
     )
-    return value, (later if recording is None else recording.later)([launch], outputs)
+    return value, (defer if recording is None else recording.defer)([launch], outputs)
 
 
 def loss_and_launch(
@@ -110,10 +110,10 @@ def cross_entropy(
     chunks = Chunks(launcher, chunk) if chunk else None
     _, state, *matrices = launcher.forward() if chunks is None else chunks.forward()
     log_p, terms = launcher.log_marginals_and_losses(state, labels)
-    known = launcher.transport_arguments(None, labels, (None, 0), log_p, state)
-    masses = launcher.masses(known) if chunks is None else chunks.masses(known, *matrices)
+    given = launcher.transport_arguments(None, labels, (None, 0), log_p, state)
+    masses = launcher.masses(given) if chunks is None else chunks.masses(given, *matrices)
     losses = launcher.losses(terms, total, empty)
-    return losses.value, losses.shares, *launcher.gradient_parts(known, masses, losses)
+    return losses.value, losses.shares, *launcher.gradient_parts(given, masses, losses)
 
 
 LOSSES = {"likelihood": likelihood, "cross_entropy": cross_entropy}

@@ -45,8 +45,8 @@ class _MeanField(torch.autograd.Function):
         if torch.is_grad_enabled():  # the second derivative comes from plain torch
             log_q = meanfield.mean_field(unary, pairwise, lengths, len(states) - 1, "sequential")
             wanted = [x for x in (unary, pairwise) if x.requires_grad]
-            found = iter(torch.autograd.grad(log_q, wanted, grads, create_graph=True))
-            return (*(next(found) if x.requires_grad else None for x in (unary, pairwise)), None, None)
+            gradients = iter(torch.autograd.grad(log_q, wanted, grads, create_graph=True))
+            return (*(next(gradients) if x.requires_grad else None for x in (unary, pairwise)), None, None)
         given = resolved(unary).contiguous(), resolved(pairwise).contiguous(), lengths.contiguous()
         rise = resolved(grads[0]).clone(memory_format=torch.contiguous_format)
         scratch, moved = torch.empty_like(rise), torch.empty_like(rise)

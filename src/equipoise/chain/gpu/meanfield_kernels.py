@@ -82,10 +82,10 @@ def mean_field_kernel(
     unary += n * L * M
     states += n * L * M
     w, transposed, has_forbidden = matrices(pairwise + n // inner % count * (M * M), length, label, M)
-    found = tl.sum(count_invalid(w), 1)
+    invalid_scores = tl.sum(count_invalid(w), 1)
     for t in range(length):
-        found += count_invalid(at(unary, t, True, label, M, NEG_INF))
-    invalid = tl.sum(found, 0) > 0
+        invalid_scores += count_invalid(at(unary, t, True, label, M, NEG_INF))
+    invalid = tl.sum(invalid_scores, 0) > 0
     for t in range(length):
         start = normalize(at(unary, t, True, label, M, NEG_INF))
         tl.store(states + t * M + label, tl.where(invalid, float("nan"), start), mask=label < M)
@@ -131,12 +131,12 @@ def gradient_kernel(
             for t in range(parity, length, 2):
                 rise = at(g, t, True, label, M, 0.0)
                 x, after, before = field(unary, seen, t, length, w, transposed, has_forbidden, label, M)
-                kept = tl.max(x, 0) == NEG_INF
+                forbidden = tl.max(x, 0) == NEG_INF
                 q = tl.exp(at(states + stride, t, True, label, M, NEG_INF))
-                step = tl.where(kept, 0.0, rise - q * tl.sum(rise, 0))
+                step = tl.where(forbidden, 0.0, rise - q * tl.sum(rise, 0))
                 part += step[:, None] * after[None, :] + before[:, None] * step[None, :]
                 tl.store(f + t * M + label, step, mask=label < M)
-                tl.store(g + t * M + label, tl.where(kept, rise, 0.0), mask=label < M)
+                tl.store(g + t * M + label, tl.where(forbidden, rise, 0.0), mask=label < M)
                 total = at(moved, t, True, label, M, 0.0) + step
                 tl.store(moved + t * M + label, total, mask=label < M)
             tl.debug_barrier()

@@ -100,20 +100,20 @@ class Chunks:
         """`Launcher.transport`; the matrices are those of `forward`, computed again if None."""
         if matrices is None:
             matrices = self.forward()[2]
-        known = self.launcher.transport_arguments(nodes, labels, weight_and_stride(weight), log_p, state)
-        moved, parts = self.launcher.gradient_parts(known, self.masses(known, matrices))
+        given = self.launcher.transport_arguments(nodes, labels, weight_and_stride(weight), log_p, state)
+        moved, parts = self.launcher.gradient_parts(given, self.masses(given, matrices))
         return moved, self.launcher.sum_parts(parts)
 
-    def masses(self, known: tuple[Any, ...], matrices: Tensor) -> Tensor:
+    def masses(self, given: tuple[Any, ...], matrices: Tensor) -> Tensor:
         """`Launcher.masses`."""
         launcher, m = self.launcher, self.m
         ends, boundaries = launcher.empty(2, self.count, m), launcher.empty(2, self.count + 1, m)
         masses = launcher.empty(2, launcher.plan.length, m)
         each, size = 2 * self.count, (self.chunk, self.count)
-        launcher.run(transport_kernels.transport_kernel, each, *known, None, None, ends, *size)
-        arguments = *known, matrices.contiguous(), ends, boundaries
+        launcher.run(transport_kernels.transport_kernel, each, *given, None, None, ends, *size)
+        arguments = *given, matrices.contiguous(), ends, boundaries
         launcher.run(transport_kernels.mass_boundary_kernel, 2, *arguments, *size)
-        launcher.run(transport_kernels.transport_kernel, each, *known, masses, boundaries, None, *size)
+        launcher.run(transport_kernels.transport_kernel, each, *given, masses, boundaries, None, *size)
         return masses
 
     def decode(self) -> tuple[Tensor, Tensor]:

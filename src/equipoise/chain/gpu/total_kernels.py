@@ -26,19 +26,19 @@ def store_total(
     REDUCTION: tl.constexpr, OF_MEANS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The total of losses, each the sum of its terms, (n, terms), and the weight of each, (n,), into shares."""
-    found, divisor = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
+    terms_sum, divisor = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
     for first in range(0, n, BLOCK):
         place = first + tl.arange(0, BLOCK)
         counts, factor = load_factors(lengths, empty, place, n, REDUCTION == "token_mean" and OF_MEANS)
         for term in range(terms):
             at = place.to(tl.int64) * terms + term
-            found += factor * tl.load(losses + at, mask=counts, other=0.0)
+            terms_sum += factor * tl.load(losses + at, mask=counts, other=0.0)
         if REDUCTION == "token_mean":
             divisor += tl.load(lengths + place, mask=counts, other=0).to(tl.float64)
         else:
             divisor += factor
     d = tl.full((), 1.0, tl.float64) if REDUCTION == "sum" else tl.maximum(tl.sum(divisor, 0), 1.0)
-    tl.store(total, tl.sum(found, 0) / d)
+    tl.store(total, tl.sum(terms_sum, 0) / d)
     for first in range(0, n, BLOCK):
         place = first + tl.arange(0, BLOCK)
         _, factor = load_factors(lengths, empty, place, n, REDUCTION == "token_mean" and OF_MEANS)

@@ -95,8 +95,8 @@ def transport_kernel(
         mass = centred(nodes, labels, log_p, t, weight_n, length, label, M)
         if boundaries is not None:
             boundary = (2 * n + leftwards) * (chunks + 1) + tl.where(rightwards, k, k + 1)
-            known = tl.load(boundaries + boundary * M + label, mask=inside, other=0.0)
-            mass = tl.where(rightwards | (last < length - 1), known, mass)
+            at_boundary = tl.load(boundaries + boundary * M + label, mask=inside, other=0.0)
+            mass = tl.where(rightwards | (last < length - 1), at_boundary, mass)
         # A boundary between chunks is stored by the program that arrives there, a chain end by that which starts there.
         stores_start = tl.where(rightwards, k == 0, (last == length - 1) & ((first < last) | (k == 0)))
         tl.store(masses + t * M + label, mass, mask=inside & stores_start)

@@ -11,11 +11,11 @@ from ...native.triton_start import jit_unspecialized
 
 
 @triton.jit
-def load_weight(weight, stride, shares, n, known):
-    found = tl.load(weight + n * stride, mask=known, other=0.0)
+def load_weight(weight, stride, shares, n, exists):
+    total = tl.load(weight + n * stride, mask=exists, other=0.0)
     if shares is not None:
-        found = found * tl.load(shares + n, mask=known, other=0.0)
-    return found
+        total = total * tl.load(shares + n, mask=exists, other=0.0)
+    return total
 
 
 @jit_unspecialized
@@ -40,10 +40,10 @@ def weigh_kernel(
             row = start + tl.arange(0, ROWS)
             sequence = row // parts
             n = ((sequence // inner * count + k) * inner + sequence % inner).to(tl.int64)
-            known = sequence < N // count
-            weight_n = load_weight(weight, stride, shares, n, known)
+            exists = sequence < N // count
+            weight_n = load_weight(weight, stride, shares, n, exists)
             entry = (n * parts + row % parts)[:, None] * (M * M) + at[None, :]
-            part = tl.load(edges + entry, mask=known[:, None] & there[None, :], other=0.0)
+            part = tl.load(edges + entry, mask=exists[:, None] & there[None, :], other=0.0)
             total += tl.sum(weight_n[:, None] * part, 0).to(tl.float64)
         tl.store(gradient + k * M * M + at, total, mask=there)
     else:

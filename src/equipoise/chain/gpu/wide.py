@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...native.triton_start import prepare, start
+from ...native.triton_start import prepared_launch, start
 from ...native.values import resolved
 from ..problem import IGNORE, Problem, positions
 from ..reference import finite
@@ -201,7 +201,7 @@ class Wide(Chains):
         arguments = *rest, *self.numbers, groups
         constants = plan.m, plan.per_edge, *tile[:3], blocks, 1 << (blocks - 1).bit_length()
         start(kernel, programs, tile.warps, (self.unary, 0, *arguments), constants)
-        launch = prepare(kernel, programs, tile.warps, arguments, constants)
+        launch = prepared_launch(kernel, programs, tile.warps, arguments, constants)
         for s in range(1, plan.length):
             launch(self.unary, s)
 

@@ -49,9 +49,9 @@ def best_kernel(
     step = tl.zeros((COLUMNS, ROWS * DEPTH), tl.int32)
     for start in tl.range(0, tl.where(t > 0, M, 0), DEPTH, loop_unroll_factor=UNROLL):
         inside = (exists & (start + source < M))[None, :] & (dest < M)[:, None]
-        found = tl.load(from_z, mask=inside, other=NEG_INF) + tl.load(from_w, mask=inside, other=NEG_INF)
-        step = tl.where(found > best, start, step)
-        best = tl.maximum(best, found)
+        score = tl.load(from_z, mask=inside, other=NEG_INF) + tl.load(from_w, mask=inside, other=NEG_INF)
+        step = tl.where(score > best, start, step)
+        best = tl.maximum(best, score)
         from_z += DEPTH * N
         from_w += DEPTH * M
     pointer = tl.reshape(step + source[None, :], (COLUMNS, ROWS, DEPTH))

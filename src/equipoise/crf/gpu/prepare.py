@@ -16,7 +16,7 @@ from ...chain.gpu.launch import Launcher, int64_labels, weight_and_stride
 from ...chain.gpu.losses import loss_and_launch
 from ...chain.gpu.wide import wide
 from ...chain.totals import Total
-from ...native.triton_replay import Later, Recording, later, repeated
+from ...native.triton_replay import Deferred, Recording, defer, repeated
 from ...native.triton_start import Launch, start
 from ...native.values import resolved
 from ...scaling.kernel_state import LEARNING, KernelState
@@ -109,7 +109,7 @@ def _begin(kind: int, horizon: int, recording: Recording | None, inputs: tuple[A
 
 def _loss(
     loss_name: str, total: tuple[str, bool], kind: int, horizon: int, recording: Recording | None, *inputs: Any
-) -> tuple[Tensor, Later]:
+) -> tuple[Tensor, Deferred]:
     """The total, and the launches that compute the gradients of unary, pairwise, start and end."""
     call = _begin(kind, horizon, recording, inputs)
     moved, _ = call.keep(*inputs[7:9])
@@ -118,7 +118,7 @@ def _loss(
     value, weigh, to_chain = loss_and_launch(launcher, scan.chunk_for_sums(u, w), loss_name, moved, total, call.empty)
     launches, to_inputs = call.gradient_launches(*to_chain)
     outputs = [x for x in to_inputs if x is not None]
-    return value, (later if recording is None else recording.later)([weigh, *launches], outputs)
+    return value, (defer if recording is None else recording.defer)([weigh, *launches], outputs)
 
 
 def _decode(

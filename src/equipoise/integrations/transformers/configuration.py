@@ -76,7 +76,7 @@ class CRFConfig(PreTrainedConfig):
         for name in ("constrained", "boundaries", "start_from_labels"):
             check_flag(name, getattr(self, name))
         if self.scheme is not None:
-            constraints.named(self.scheme)
+            constraints.scheme_by_name(self.scheme)
         self.label2id = {label: index for index, label in self.labels.items()}
         self.scaling = describe(self.scaling)
         self.special_token_ids = sorted(set(self.special_token_ids or []))

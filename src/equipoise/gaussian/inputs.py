@@ -17,10 +17,10 @@ from ..chain.problem import positions
 from ..native.values import readable
 
 
-class Problem(NamedTuple):
+class System(NamedTuple):
     """A batch of systems in the form that the solvers expect.
 
-    >>> problem(torch.zeros(2, 4, 3), torch.zeros(2, 4, 5), 1.0).ridge
+    >>> checked_system(torch.zeros(2, 4, 3), torch.zeros(2, 4, 5), 1.0).ridge
     tensor([1., 1.])
     """
 
@@ -28,11 +28,11 @@ class Problem(NamedTuple):
     embeddings: Tensor  # A, (*batch, L, D), 0 beyond the length
     ridge: Tensor  # (*batch,), in the dtype of the solution
 
-    def to_solution_dtype(self) -> "Problem":
-        return Problem(self.unary.to(self.ridge.dtype), self.embeddings.to(self.ridge.dtype), self.ridge)
+    def to_solution_dtype(self) -> "System":
+        return System(self.unary.to(self.ridge.dtype), self.embeddings.to(self.ridge.dtype), self.ridge)
 
 
-def problem(unary: Tensor, embeddings: Tensor, ridge: float | Tensor, lengths: Tensor | None = None) -> Problem:
+def checked_system(unary: Tensor, embeddings: Tensor, ridge: float | Tensor, lengths: Tensor | None = None) -> System:
     """Check a system and bring it to one form.
 
     Half precision is kept, and solutions are float32. If one tensor is float64, the other is converted to float64.
@@ -47,7 +47,7 @@ def problem(unary: Tensor, embeddings: Tensor, ridge: float | Tensor, lengths: T
         )
     unary, embeddings = same_dtype(unary, embeddings)
     ridge = as_ridge(ridge, unary.shape[:-2], torch.promote_types(unary.dtype, torch.float32), unary.device)
-    return Problem(zero_padding(unary, lengths), zero_padding(embeddings, lengths), ridge)
+    return System(zero_padding(unary, lengths), zero_padding(embeddings, lengths), ridge)
 
 
 def same_dtype(unary: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,8 +100,8 @@ def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
     if readable(lengths):
         index = first((lengths < 1) | (lengths > x.shape[-2]))
         if index is not None:
-            found = int(lengths[index])
-            raise ValueError(f"{at('lengths', index)} is {found}, but must be from 1 to L = {x.shape[-2]}")
+            length = int(lengths[index])
+            raise ValueError(f"{at('lengths', index)} is {length}, but must be from 1 to L = {x.shape[-2]}")
     return x.masked_fill(~positions(x, lengths)[..., None], 0)
 
 
@@ -112,7 +112,7 @@ def check_finite(name: str, x: Tensor) -> None:
         raise ValueError(f"{at(name, index)} is {float(x[index])}: it must be finite")
 
 
-def explain(system: Problem) -> NoReturn:
+def explain(system: System) -> NoReturn:
     """Raise an error with the reason why the solution is not finite."""
     check_finite("unary", system.unary)
     check_finite("embeddings", system.embeddings)
