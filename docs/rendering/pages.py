@@ -1,4 +1,4 @@
-"""Pages are written for GitHub. Two things differ on the site.
+"""Pages are written for GitHub. Two things differ on the site, which also has the repository and the version.
 
 [text](../studies/README.md)    a file outside docs/ is not part of it: shown as "text (`studies/README.md`)"
 <details>                       Markdown inside it is rendered only if the tag says so
@@ -6,9 +6,21 @@
 
 import posixpath
 import re
+import runpy
+from pathlib import Path
 from typing import Any
 
+SOURCE = Path(__file__).parents[2] / "src" / "equipoise"
+
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
+
+
+def on_config(config: Any) -> None:
+    """Called by MkDocs once: the link to the repository, with the version beside it."""
+    version = re.findall(r'^__version__ = "(.*)"', (SOURCE / "__init__.py").read_text(), re.MULTILINE)[0]
+    config.repo_url = runpy.run_path(str(SOURCE / "repository.py"))["URL"]
+    config.repo_name = f"equipoise {version}"
+    config.copyright = f"equipoise {version}, Apache-2.0"
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
