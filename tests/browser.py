@@ -44,10 +44,13 @@ class Tab:
 
     def open(self, path: Path, width: int = 1280) -> None:
         """Show a file, in a window of this width."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        self.resize(width)
         self.call("Page.navigate", url=path.resolve().as_uri())
         while self._next().get("method") != "Page.loadEventFired":
             pass
+
+    def resize(self, width: int) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
 
     def run(self, script: str) -> Any:
         """The value of an expression of JavaScript in the page. The page's own policy does not apply to it."""

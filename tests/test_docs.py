@@ -8,10 +8,12 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import browser
 import pretrained
 import pytest
 import torch
@@ -19,6 +21,7 @@ import torch
 import equipoise
 from equipoise import chain, constraints, gaussian, objectives, scaling
 from equipoise.compat import torchcrf
+from equipoise.repository import URL
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -241,3 +244,59 @@ def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
         assert not [target for target in loaded if re.match(r"(https?:)?//", target)], page
     for style in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text()), style
+
+
+CUT_OFF = """(() => {
+    document.querySelectorAll("details").forEach(details => details.open = true);
+    const tables = [...document.querySelectorAll("article table")].filter(table => table.offsetParent);
+    const boxes = tables.map(table => table.closest(".md-typeset__scrollwrap") || table.parentElement);
+    return {
+        sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        cut: boxes.filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.innerText.slice(0, 60)),
+        unreachable: boxes.filter(box => getComputedStyle(box).overflowX === "hidden").length,
+        tables: tables.length,
+    };
+})()"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser.program() is None, reason="needs Chromium on the path, or its path in EQUIPOISE_CHROMIUM")
+def test_pages_fit_a_screen_and_a_telephone(site: Path, tmp_path: Path) -> None:
+    """No table is cut off at 1280 px. At 400 px no page scrolls sideways: a wide table scrolls in its own box."""
+    pages = [page for page in site.rglob("*.html") if "reference" not in page.parts]
+    with browser.tab(tmp_path) as tab:
+        shown = 0
+        for page in pages:
+            tab.open(page)
+            for width in (1280, 400):
+                tab.resize(width)
+                fit = tab.run(CUT_OFF)
+                assert (fit["sideways"], fit["unreachable"]) == (0, 0), (page, width)
+                assert width < 1280 or not fit["cut"], (page, fit)
+                shown += fit["tables"]
+    assert shown > 100
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser.program() is None, reason="needs Chromium on the path, or its path in EQUIPOISE_CHROMIUM")
+def test_the_home_page_is_one_screen_and_the_search_works_from_disk(site: Path, tmp_path: Path) -> None:
+    with browser.tab(tmp_path) as tab:
+        tab.open(site / "index.html", 1280)
+        first = "document.querySelector('.first-screen')"
+        assert tab.run(f"{first}.getBoundingClientRect().bottom") <= 800
+        assert tab.run(f"{first}.querySelector('img').naturalWidth") > 0
+        assert equipoise.__version__ in tab.run("document.querySelector('a.md-source').innerText")
+        assert tab.run("document.querySelector('a.md-source').href") == URL
+        scheme = "document.body.getAttribute('data-md-color-scheme')"
+        before = tab.run(scheme)
+        tab.run("document.querySelector('[data-md-component=palette] label:not([hidden])').click()")
+        assert {before, tab.run(scheme)} == {"default", "slate"}
+        tab.open(site / "guides" / "masks.html", 400)
+        tab.run("document.querySelector('label[for=__search]').click()")
+        tab.run("document.querySelector('[data-md-component=search-query]').focus()")
+        tab.call("Input.insertText", text="mean_field")
+        links = "[...document.querySelectorAll('.md-search-result__link')].map(x => x.getAttribute('href'))"
+        end = time.monotonic() + 20
+        while not (hits := tab.run(links)) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert any("reference/chain.html" in link for link in hits), hits
