@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tagger.pages import parsed
 from tagger.small import sentences, write
 
-from equipoise.tagger import training
+from equipoise.tagger import load, training
 from equipoise.tagger.folder import REPORTS
 
 Call = Callable[..., int]
@@ -299,7 +300,7 @@ def test_the_commands_on_a_page_run(
     import tiny_encoder
 
     monkeypatch.chdir(tmp_path)
-    for seed, name in enumerate(("train", "valid", "test")):
+    for seed, name in enumerate(("train", "valid", "test", "more")):
         write(tmp_path / f"{name}.conll", 12, seed=seed)
     tiny_encoder.save(tmp_path / "my-bert")
     Path("text.txt").write_text("we met Ada in Rome.\n")
@@ -311,3 +312,23 @@ def test_the_commands_on_a_page_run(
         short = ("--epochs", 1, "--overwrite") if line.startswith("tag train") else ()
         assert command(*line.split(), *short) == 0, line
         assert capsys.readouterr().out or "--html" in line
+
+
+def test_a_finished_model_is_trained_on(
+    command: Call, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next training starts where it ended, with its tags and words, and can be interrupted, too."""
+    more = write(tmp_path / "more.conll", 8, seed=3)
+    files = ("--train", more, "--valid", trained / "valid.conll", "--continue", trained / "model", "--json")
+    assert command("tag", "train", *files, "--out", tmp_path / "m", "--epochs", 1, "--learning-rate", 1e-9) == 0
+    assert json.loads(capsys.readouterr().out)["validation"]["f1"] == 1
+    first, second = (json.loads((path / "tagger.json").read_text()) for path in (trained / "model", tmp_path / "m"))
+    assert first["vocabulary"] == second["vocabulary"]
+    assert first["labels"] == second["labels"]
+    before, after = (load(path).state_dict() for path in (trained / "model", tmp_path / "m"))
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before if "scaling" not in name)
+    more.write_text("x\tB-ORG\n\ny\tO\n")
+    assert command("tag", "train", *files, "--out", tmp_path / "n") == 1
+    assert "more.conll has tags that the trained model does not have: B-ORG" in failure(capsys)
+    assert command("tag", "train", *files, "--out", tmp_path / "n", "--encoder", "x") == 1
+    assert "--continue takes the net of its model: leave --encoder out" in failure(capsys)

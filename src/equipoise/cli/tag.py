@@ -1,12 +1,13 @@
 """The commands `equipoise tag train | run | score`: a tagger for text files."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from ..files.writing import WritingError
 from ..tagger import report
+from ..tagger.encoder import Encoder
 from ..tagger.estimator import Tagger
 from ..tagger.folder import STATE, locked
 from ..tagger.header import Column
@@ -37,6 +38,7 @@ def tag_train(
     encoder: str | None = None,
     net: Literal["bilstm", "features"] = "bilstm",
     out: Path,
+    trained: Annotated[Path | None, tyro.conf.arg(name="continue")] = None,
     scheme: Scheme = "auto",
     word_column: Column = None,
     tag_column: Column = None,
@@ -62,6 +64,7 @@ def tag_train(
         net: bilstm: a BiLSTM over words and their characters. features: a linear net of the usual features of a CRF,
             trained in seconds.
         out: Folder for the model.
+        trained: Folder of a trained model to continue from, with its net, its words and its tags.
         scheme: Tagging scheme. auto: it is detected. none: plain labels, one per word.
         word_column: Column of the word: a number from 1, -1 for the last one, or a name in the header. By default the
             one that the header names word, token or form, or the first.
@@ -84,9 +87,11 @@ def tag_train(
     check_folder(out, resume, overwrite)
     parts = read_parts((train, valid, test), (word_column, tag_column, separator), seed)
     own = Tagger(net, encoder, scheme, epochs, learning_rate, batch, seed, device, patience=patience, bf16=bf16)
-    tagger, settings = own.start(parts[0], train)
+    if trained is not None and encoder is not None:
+        raise ValueError("--continue takes the net of its model: leave --encoder out")
+    tagger, settings = own.start(parts[0], train, None if trained is None else load(trained, device))
     warn_about(tagger.tags, parts, (train, valid or train, test))
-    if encoder is not None:
+    if isinstance(tagger.net, Encoder):
         warn_about_window(tagger.net, parts[0], train)
     if not as_json:
         data = f"{len(parts[0])} sentences to learn from, {len(parts[1])} for validation"
@@ -114,4 +119,4 @@ def tag_train(
             report.write(out, best, found, scored, part)
             tag_output.report(found.evaluation, history, out, part, machine_readable=as_json)
     if found.evaluation.overall.f1 == 0:
-        say(f"the F1 is 0: {hint(len(parts[0]), encoder)}")
+        say(f"the F1 is 0: {hint(len(parts[0]), tagger.net)}")

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..files.errors import DataError
 from ..spans.tables import broken
 from ..tagger.columns import Sentence
+from ..tagger.encoder import Encoder
 from ..tagger.folder import STATE, WEIGHTS, has_model
+from ..tagger.net import BiLSTM
 from ..tagger.tagset import TagSet
 from .output import say
 
@@ -25,7 +26,7 @@ def warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequenc
             check_tags(tags, part, path, str(paths[0]))
 
 
-def warn_about_window(net: Any, sentences: Sequence[Sentence], path: Path) -> None:
+def warn_about_window(net: Encoder, sentences: Sequence[Sentence], path: Path) -> None:
     words, number = net.unread([x.words for x in sentences])
     if words:
         what = f"{words} words of {number} sentences of {path} have no token among the first {net.window}"
@@ -70,8 +71,8 @@ def kept(out: Path) -> str:
     return "nothing was saved: the model is written after each epoch"
 
 
-def hint(sentences: int, encoder: str | None) -> str:
+def hint(sentences: int, net: object) -> str:
     """What may help a tagger that has not a single span right."""
     more = f"more than {sentences} sentences" if sentences < FEW else "tags with fewer types"
-    net = "" if encoder is not None else ", --encoder with a pretrained encoder"
-    return f"look at the errors in report.html; what may help: more --epochs, {more}{net}"
+    other = {Encoder: "", BiLSTM: ", --net features or --encoder"}.get(type(net), ", --net bilstm or --encoder")
+    return f"look at the errors in report.html; what may help: more --epochs, {more}{other}"

@@ -19,7 +19,7 @@ from .linear import Linear
 from .listing import Weight, transitions, weights
 from .model import TaggingModel, load, save
 from .net import BiLSTM
-from .recipes import start
+from .recipes import settings, start
 from .splitting import NEWEST, split_words
 from .tagset import TagSet, infer
 from .training import Settings, default_patience, fit
@@ -78,25 +78,37 @@ class Tagger:
     ) -> Self:
         """Train from the start. With `valid`, sentences and their tags, the epoch with the best F1 on them is kept."""
         train, held = _pairs(sentences, tags), _pairs(*valid) if valid else []
-        model, settings = self.start(train)
+        model, own = self.start(train)
 
         def watch(history: Sequence[Epoch]) -> None:
             if self.progress:
-                print(line(history, settings.epochs), file=sys.stderr, flush=True)
+                print(line(history, own.epochs), file=sys.stderr, flush=True)
 
-        self.history_ = fit(model, train, held, settings, watch=watch)
+        self.history_ = fit(model, train, held, own, watch=watch)
         self.model_ = model.eval()
         if isinstance(model.net, Linear):
             model.net.encoded = None
         return self
 
-    def start(self, train: Sequence[Sentence], source: object = "tags") -> tuple[TaggingModel, Settings]:
-        """The untrained model and the settings of its training. `source` says in errors where the tags are from."""
-        tags = infer(train, None if self.scheme == "auto" else self.scheme, source)
-        names = ("net", "encoder", "epochs", "learning_rate", "batch", "seed")
-        model, settings = start(tags, train, **{name: getattr(self, name) for name in names})
-        patience = default_patience(settings.epochs) if self.patience is None else self.patience
-        return model.to(self.device), replace(settings, patience=patience, bf16=self.bf16)
+    def start(
+        self, train: Sequence[Sentence], source: object = "tags", model: TaggingModel | None = None
+    ) -> tuple[TaggingModel, Settings]:
+        """The untrained model, or a trained one to continue from, and the settings of its training.
+
+        `source` says in errors where the tags are from.
+        """
+        names = ("epochs", "learning_rate", "batch", "seed")
+        chosen: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if model is None:
+            tags = infer(train, None if self.scheme == "auto" else self.scheme, source)
+            model, own = start(tags, train, self.net, self.encoder, **chosen)
+        else:
+            missing = sorted({tag for x in train for tag in x.tags} - set(model.tags.labels))
+            if missing:
+                raise ValueError(f"{source} has tags that the trained model does not have: {', '.join(missing[:8])}")
+            own = replace(settings(model, len(train), **chosen), start_from_labels=False)
+        patience = default_patience(own.epochs) if self.patience is None else self.patience
+        return model.to(self.device), replace(own, patience=patience, bf16=self.bf16)
 
     def predict(self, sentences: str | Words | Sequence[Words]) -> list[ScoredSpan] | list[list[str]]:
         """The spans of one sentence, a text or a list of words, or the tags of a list of sentences.
@@ -139,9 +151,9 @@ class Tagger:
     def load(cls, folder: Path | str, device: str = "cpu") -> Self:
         """The tagger in a folder that `save` or `equipoise tag train` wrote."""
         model = load(folder, device)
-        settings = model.about.get("settings", {})
+        stored = model.about.get("settings", {})
         names = ("epochs", "learning_rate", "batch", "seed", "bf16")
-        own = cls(device=device, scheme=model.tags.scheme, **{x: settings[x] for x in names if x in settings})
+        own = cls(device=device, scheme=model.tags.scheme, **{x: stored[x] for x in names if x in stored})
         if isinstance(model.net, Linear):
             own.net = "features"
         elif not isinstance(model.net, BiLSTM):

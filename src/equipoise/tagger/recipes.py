@@ -37,21 +37,38 @@ def start(
     if encoder is not None:
         from . import encoder as pretrained
 
-        model, batch = pretrained.make(tags, encoder), batch or LARGEST_BATCH
-        number, highest = 5 if epochs is None else epochs, 1e-4 if learning_rate is None else learning_rate
-        return model, Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
-    if net not in NETS:
+        model = pretrained.make(tags, encoder)
+    elif net not in NETS:
         raise ValueError(f"net must be one of {', '.join(NETS)}, got {net!r}")
-    if net == "features":
+    elif net == "features":
         model = TaggingModel(tags, Linear.of((x.words for x in train), len(tags.labels)))
-        batch = min(default_batch(len(train)), 16) if batch is None else batch
-        number = default_epochs(len(train), batch, 500, least=FEATURE_EPOCHS) if epochs is None else epochs
+    else:
+        model = TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in train]), len(tags.labels)))
+    return model, settings(model, len(train), epochs=epochs, learning_rate=learning_rate, batch=batch, seed=seed)
+
+
+def settings(
+    model: TaggingModel,
+    sentences: int,
+    *,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+) -> Settings:
+    """The settings of a training of this model on so many sentences; None is chosen here."""
+    if isinstance(model.net, Linear):
+        batch = min(default_batch(sentences), 16) if batch is None else batch
+        number = default_epochs(sentences, batch, 500, least=FEATURE_EPOCHS) if epochs is None else epochs
         highest = 0.2 if learning_rate is None else learning_rate
-        return model, Settings(number, highest, batch, clip=math.inf, seed=seed, optimizer="adagrad")
-    batch = default_batch(len(train)) if batch is None else batch
-    model = TaggingModel(tags, BiLSTM(Vocabulary.of([x.words for x in train]), len(tags.labels)))
-    number = default_epochs(len(train), batch) if epochs is None else epochs
-    return model, Settings(number, 2e-3 if learning_rate is None else learning_rate, batch, seed=seed)
+        return Settings(number, highest, batch, clip=math.inf, seed=seed, optimizer="adagrad")
+    if isinstance(model.net, BiLSTM):
+        batch = default_batch(sentences) if batch is None else batch
+        number = default_epochs(sentences, batch) if epochs is None else epochs
+        return Settings(number, 2e-3 if learning_rate is None else learning_rate, batch, seed=seed)
+    number, highest = 5 if epochs is None else epochs, 1e-4 if learning_rate is None else learning_rate
+    batch = LARGEST_BATCH if batch is None else batch
+    return Settings(number, highest, batch, warmup=0.1, decay=0.01, clip=1.0, seed=seed)
 
 
 def default_batch(sentences: int) -> int:
