@@ -97,9 +97,7 @@ def figure(rows: list[dict]) -> str:
         for suffix, case in cases.items()
     }
     ticks = [f"{rate:g}" for rate in RATES]
-    return svg.file(
-        svg.curves(series, x="learning rate", y="share of the gain in %", logarithmic=False, ticks=ticks, legend=230)
-    )
+    return svg.file(svg.curves(series, x="learning rate", y="share of the gain in %", logarithmic=False, ticks=ticks))
 
 
 def main() -> None:

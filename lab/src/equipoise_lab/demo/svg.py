@@ -6,7 +6,10 @@ from html import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888")
 """A palette for colour-blind readers (Okabe and Ito)."""
-
+LETTER = 8
+"""The width of a letter of the legend, in a wide font."""
+DASHES = ("", ' stroke-dasharray="8 8"', ' stroke-dasharray="2 6"')
+"""By the number of lines below, so that these stay visible."""
 
 FILE_STYLE = "text { fill: #444; font: 12px system-ui, sans-serif; } .grid { stroke: #ddd; }"
 
@@ -29,14 +32,14 @@ def curves(
     y: str,
     logarithmic: bool = True,
     ticks: Sequence[str] = (),
-    legend: int = 150,
 ) -> str:
-    """Lines over 1, 2, 3, ..., or over the names in `ticks`, with a legend of this width.
+    """Lines over 1, 2, 3, ..., or over the names in `ticks`, with a legend. A line over an earlier one is dashed.
 
     >>> curves({"joint": [1.0, 10.0]}, x="epoch", y="ratio").count("<polyline")
     1
     """
-    width, height, left, top, bottom, right = 490 + legend, 320, 52, 24, 40, legend
+    legend = 42 + LETTER * max(map(len, series), default=0)
+    width, height, left, top, bottom, right = 490 + legend, 322, 52, 26, 40, legend
     scale = math.log10 if logarithmic else float
     values = [scale(value) for line in series.values() for value in line if value > 0 or not logarithmic]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
@@ -48,7 +51,7 @@ def curves(
         return across, top + (height - bottom - top) * (high - scale(value)) / (high - low)
 
     parts: list[str] = []
-    drawn: list[str] = []
+    drawn: list[dict[int, tuple[float, float]]] = []
     for tick in _ticks(low, high, logarithmic):
         _, down = place(0, tick)
         parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{down:.1f}" y2="{down:.1f}"/>')
@@ -59,16 +62,23 @@ def curves(
         parts.append(f'<text x="{across:.1f}" y="{height - bottom + 18}" text-anchor="middle">{label}</text>')
     for number, (name, line) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
-        shown = [(step, value) for step, value in enumerate(line) if value > 0 or not logarithmic]
-        points = " ".join("{:.1f},{:.1f}".format(*place(step, value)) for step, value in shown)
-        dashes = ' stroke-dasharray="6 6"' if points in drawn else ""  # so that the curve below stays visible
-        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2"{dashes} points="{points}"/>')
+        points = {step: place(step, value) for step, value in enumerate(line) if value > 0 or not logarithmic}
+        below = min(sum(_covers(points, other) for other in drawn), len(DASHES) - 1)
+        stroke = f'stroke="{colour}" stroke-width="2"{DASHES[below]}'
+        path = " ".join(f"{across:.1f},{down:.1f}" for across, down in points.values())
+        parts.append(f'<polyline fill="none" {stroke} points="{path}"/>')
         drawn.append(points)
         down = 20 + 20 * number
-        parts.append(f'<rect x="{width - right + 14}" y="{down - 8}" width="14" height="4" fill="{colour}"/>')
-        parts.append(f'<text x="{width - right + 34}" y="{down}">{escape(name)}</text>')
-    parts.append(f'<text x="{left}" y="{height - 4}">{escape(x)}</text><text x="4" y="10">{escape(y)}</text>')
+        parts.append(f'<path {stroke} d="M{width - right + 12} {down - 4}h20"/>')
+        parts.append(f'<text x="{width - right + 38}" y="{down}">{escape(name)}</text>')
+    parts.append(f'<text x="{left}" y="{height - 4}">{escape(x)}</text><text x="4" y="13">{escape(y)}</text>')
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(y)}">{"".join(parts)}</svg>'
+
+
+def _covers(line: Mapping[int, tuple[float, float]], other: Mapping[int, tuple[float, float]]) -> bool:
+    """Whether a line lies on another at most of the steps that both have."""
+    near = [abs(line[step][1] - other[step][1]) < 3 for step in line if step in other]
+    return 2 * sum(near) > len(near)
 
 
 def heatmap(matrix: Sequence[Sequence[float]], names: Sequence[str]) -> str:
