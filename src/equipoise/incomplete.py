@@ -153,8 +153,10 @@ def sets_of(labels: Tensor, num_labels: int) -> Tensor:
     tensor([[False,  True],
             [ True,  True]])
     """
-    label = torch.arange(num_labels, device=labels.device)
-    return (labels[..., None] == label) | (labels == UNKNOWN)[..., None]
+    labels = labels[..., None]
+    sets = (labels == UNKNOWN).expand(*labels.shape[:-1], num_labels)
+    inside = (labels >= 0) & (labels < num_labels)
+    return sets.scatter(-1, labels.clamp(0, num_labels - 1), inside | (labels == UNKNOWN))
 
 
 def check_sets(allowed: Tensor, unary: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from ..objectives import Objective
 from ..scaling import Scaling
 from ..scaling.broadcasting import leading
 from .parts import check_generator
+from .potentials import Potentials
 from .prediction import Predictions
 from .reasons import Reason
 from .reduction import MEANS, reduce
@@ -192,7 +193,7 @@ class ChainCRF(Predictions):
             rules, sets = self._rules(), given.sets(kept, self.num_labels)
             if sets is not None and rules is not None:
                 sets, kept = enforce(self.on_invalid, rules, sets, kept, self._reads_values(sets), given.name)
-            potentials, penalty = self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=True)
+            potentials, penalty = self._learning_potentials(unary, on, kept)
             losses, weights = given.losses(asked, potentials, sets, kept)
             if self._reads_values(losses) and not bool(kept.blank(losses, 0).isfinite().all()):
                 if sets is not None:
@@ -201,6 +202,24 @@ class ChainCRF(Predictions):
         if not given.weighted:
             return reduce(losses, penalty, kept, reduction, asked)
         return total(given, losses, weights, penalty, kept, reduction, asked.loss in MEANS)
+
+    def _learning_potentials(self, unary: Tensor, on: Tensor | None, kept: Kept) -> tuple[Potentials, Tensor | None]:
+        """The potentials for a loss of the positions that are on, and the penalty of scaling; by kernels if possible.
+
+        kept: the same positions, less the sequences that `on_invalid` leaves out.
+        """
+
+        def formula() -> tuple[Potentials, Tensor | None]:
+            return self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=True)
+
+        def scores() -> tuple[Tensor, Tensor]:
+            return formula()[0][:2]
+
+        leaves_out = self.on_invalid == "warn" and self.constraints is not None
+        no_labels = unary.new_zeros(unary.shape[:-1], dtype=torch.int64)  # a call with labels is one for a loss
+        call = Reason.POLICY if leaves_out else self._by_kernels(unary, on, no_labels)
+        ready = call if isinstance(call, Reason) else call.prepared(scores, with_labels=False)
+        return formula() if isinstance(ready, Reason) else (Potentials(*ready[:3]), None)
 
     @torch.no_grad()
     def balance(self, unary: Tensor, mask: Tensor | None = None) -> Tensor:

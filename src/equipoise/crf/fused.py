@@ -151,9 +151,10 @@ class LayerCall(NamedTuple):
         labels = RULES[rule](*call.assemble(), call.lengths)
         return call.place(labels) if in_place else rows(labels, call.lengths, mask)
 
-    def prepared(self, scores: Formula) -> Prepared | Reason:
+    def prepared(self, scores: Formula, *, with_labels: bool = True) -> Prepared | Reason:
         """Everything that comes before the chain."""
         _, unary, parameters, state, kind, mask, labels = self.given
+        labels = labels if with_labels else None
         call = self.kernels.Call(unary, parameters, state, kind)
         moved, valid = call.keep(mask, labels)
         if not valid:
