@@ -16,7 +16,6 @@ from equipoise.integrations.transformers import (
     CRFForTokenClassification,
     DataCollatorForWords,
     compute_metrics,
-    preprocess_logits_for_metrics,
     tokenize_words,
 )
 
@@ -42,14 +41,13 @@ def arguments(folder: Path, **kwargs: Any) -> TrainingArguments:
     return TrainingArguments(str(folder), report_to="none", disable_tqdm=True, use_cpu=True, seed=0, **given)
 
 
-def trainer(model: Any, args: TrainingArguments, *, preprocess: bool = True, **kwargs: Any) -> Trainer:
+def trainer(model: Any, args: TrainingArguments, **kwargs: Any) -> Trainer:
     return Trainer(
         model,
         args,
         eval_dataset=examples(24),
         data_collator=DataCollatorForWords(tiny_encoder.tokenizer()),
-        compute_metrics=compute_metrics(dict(enumerate(tiny_encoder.LABELS))),
-        preprocess_logits_for_metrics=preprocess_logits_for_metrics if preprocess else None,
+        compute_metrics=compute_metrics(model.config),
         **{"train_dataset": examples(24), **kwargs},
     )
 

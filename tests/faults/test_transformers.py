@@ -11,8 +11,8 @@ import tiny_encoder
 from transformers import BertConfig
 
 from equipoise.integrations.transformers import CRFConfig, CRFForTokenClassification, predict_document
-from equipoise.integrations.transformers.metrics import decoded, preprocess_logits_for_metrics
-from equipoise.integrations.transformers.model import repeat_at_other_tokens
+from equipoise.integrations.transformers.metrics import predicted_labels
+from equipoise.integrations.transformers.output import repeat_at_other_tokens
 
 IDS = torch.randint(128, (3, 6), generator=torch.Generator().manual_seed(0))
 
@@ -53,8 +53,7 @@ def test_documents_with_scores_of_nan(damaged: str) -> None:
 
 def test_metrics_give_no_label_where_log_marginals_are_nan() -> None:
     log_p = torch.tensor([[[-1.0, -0.5], [torch.nan, torch.nan]]])
-    assert decoded(log_p.numpy()).tolist() == [[1, -100]]
-    assert preprocess_logits_for_metrics(log_p, torch.zeros(1, 2)).tolist() == [[1, -100]]
+    assert predicted_labels(log_p.numpy(), "argmax").tolist() == [[1, -100]]
 
 
 @pytest.mark.parametrize("mask", [[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1], [1] * 6])

@@ -26,7 +26,9 @@ from equipoise.integrations.transformers import BalanceCallback, CRFForTokenClas
 def model(tmp_path: Path, **kwargs: Any) -> CRFForTokenClassification:
     folder = tmp_path / "encoder"
     return CRFForTokenClassification.from_encoder(
-        tiny_encoder.save(folder) if not folder.exists() else str(folder), tiny_encoder.LABELS, **kwargs
+        tiny_encoder.save(folder) if not folder.exists() else str(folder),
+        tiny_encoder.LABELS,
+        **{"metric_labels": "decoded", **kwargs},
     )
 
 
@@ -62,12 +64,20 @@ def test_training_evaluation_and_prediction(tmp_path: Path) -> None:
     assert found.metrics["test_recall"] == pytest.approx(seqeval.recall_score(*rows))
 
 
-def test_without_preprocessing_of_logits_the_metrics_are_the_same(tmp_path: Path) -> None:
-    made = model(tmp_path)
-    run, plain = (trainer(made, arguments(tmp_path), preprocess=preprocess) for preprocess in (True, False))
-    assert plain.evaluate()["eval_f1"] == run.evaluate()["eval_f1"]
-    log_p, labels = plain.predict(examples(8)).predictions
+def test_metric_labels_decide_what_predict_returns_and_metrics_read(tmp_path: Path) -> None:
+    made = model(tmp_path, objective="marginal", constraints=False)  # so that both rules give the same labels
+    decoded = trainer(made, arguments(tmp_path))
+    labels, metrics = decoded.predict(examples(8)).predictions, decoded.evaluate()
+    made.config.metric_labels = "argmax"
+    with pytest.raises(ValueError, match=r'decoded labels, integers .* for metric_labels="decoded", got float32'):
+        decoded.evaluate()  # its metrics were made for decoded labels
+    scores = trainer(made, arguments(tmp_path))
+    log_p, on = scores.predict(examples(8)).predictions, labels != -100
     assert log_p.shape == (*labels.shape, 5)
+    assert np.array_equal(log_p.argmax(-1)[on], labels[on])
+    assert scores.evaluate()["eval_f1"] == metrics["eval_f1"]
+    with pytest.raises(ValueError, match="metric_labels must be one of argmax, decoded, got 'best'"):
+        model(tmp_path, metric_labels="best")
 
 
 def test_prediction_without_labels_uses_the_word_mask(tmp_path: Path) -> None:

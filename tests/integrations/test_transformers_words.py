@@ -24,7 +24,6 @@ from equipoise.integrations.transformers import (
     DataCollatorForWords,
     compute_metrics,
     predict_document,
-    preprocess_logits_for_metrics,
     tokenize_words,
 )
 from equipoise.integrations.transformers.documents import document_scores
@@ -91,7 +90,7 @@ def test_metrics_equal_those_of_seqeval(rows: list[list[tuple[int, int]]]) -> No
     gold, predicted = (np.full((len(rows), 9), -100) for _ in range(2))
     for i, row in enumerate(rows):
         gold[i, 1 : 1 + len(row)], predicted[i, 1 : 1 + len(row)] = zip(*row, strict=True)
-    found = compute_metrics(dict(enumerate(LABELS)))(EvalPrediction(predicted, gold))
+    found = compute_metrics(dict(enumerate(LABELS)), metric_labels="decoded")(EvalPrediction(predicted, gold))
     names = [[[LABELS[pair[side]] for pair in row] for row in rows] for side in (0, 1)]
     assert found["precision"] == pytest.approx(seqeval.precision_score(*names))
     assert found["recall"] == pytest.approx(seqeval.recall_score(*names))
@@ -99,15 +98,16 @@ def test_metrics_equal_those_of_seqeval(rows: list[list[tuple[int, int]]]) -> No
     assert found["accuracy"] == pytest.approx(seqeval.accuracy_score(*names))
 
 
-def test_metrics_read_labels_logits_or_the_whole_output() -> None:
+def test_metrics_read_what_they_are_told_and_nothing_else() -> None:
     gold, predicted = np.array([[-100, 1, 2]]), np.array([[-100, 1, 2]])
-    logits = np.eye(5)[[[0, 1, 2]]]
-    metrics = compute_metrics(dict(enumerate(LABELS)))
-    for given_ in (predicted, logits, (logits, predicted)):
-        assert metrics(EvalPrediction(given_, gold))["f1"] == 1
-    assert compute_metrics({0: "NOUN", 1: "VERB", 2: "X"}, None)(EvalPrediction(predicted, gold)) == {"accuracy": 1}
-    tensors = torch.from_numpy(logits), torch.from_numpy(predicted)
-    assert torch.equal(preprocess_logits_for_metrics(tensors, torch.from_numpy(gold)), tensors[1])
+    logits, names = np.eye(5)[[[0, 1, 2]]], dict(enumerate(LABELS))
+    argmax, decoded = compute_metrics(names), compute_metrics(names, metric_labels="decoded")
+    assert argmax(EvalPrediction(logits, gold))["f1"] == decoded(EvalPrediction(predicted, gold))["f1"] == 1
+    for metrics, wrong in ((argmax, predicted), (decoded, logits), (argmax, (logits, predicted)), (decoded, [logits])):
+        with pytest.raises(ValueError, match="predictions must be"):
+            metrics(EvalPrediction(wrong, gold))
+    own = CRFConfig(id2label={0: "NOUN", 1: "VERB", 2: "X"}, scheme=None, metric_labels="decoded")
+    assert compute_metrics(own)(EvalPrediction(predicted, gold)) == {"accuracy": 1}
 
 
 def model(**kwargs: Any) -> CRFForTokenClassification:

@@ -8,8 +8,10 @@ from transformers import AutoConfig, AutoModelForTokenClassification
 from .callback import BalanceCallback
 from .configuration import CRFConfig
 from .documents import predict_document
-from .metrics import compute_metrics, preprocess_logits_for_metrics
-from .model import CRFForTokenClassification, CRFOutput
+from .metrics import compute_metrics
+from .model import CRFForTokenClassification
+from .output import CRFOutput
+from .pipeline import SpanPipeline
 from .spans import predict_spans
 from .start import StartFromLabels
 from .words import DataCollatorForWords, tokenize_words
@@ -23,10 +25,10 @@ __all__ = [
     "CRFForTokenClassification",
     "CRFOutput",
     "DataCollatorForWords",
+    "SpanPipeline",
     "StartFromLabels",
     "compute_metrics",
     "predict_document",
     "predict_spans",
-    "preprocess_logits_for_metrics",
     "tokenize_words",
 ]

@@ -13,6 +13,7 @@ from ...crf import ChainCRF
 from ...crf.gold import POLICIES
 from ...crf.parts import scaling_meant
 from ...scaling import Scaling
+from .sharing import AUTO_MAP, FORMAT, OLDEST, check_format
 
 METHODS = {
     method.__name__: method
@@ -25,6 +26,9 @@ METHODS = {
         scaling.Temperature,
     )
 }
+IGNORED = {"argmax": "labels", "decoded": "logits"}
+"""The field of the output that the Trainer does not pass on, by `metric_labels`."""
+HEADS = ("linear", "tagger")
 
 
 class CRFConfig(PreTrainedConfig):
@@ -32,6 +36,7 @@ class CRFConfig(PreTrainedConfig):
 
     Args:
         encoder_config: the configuration of the encoder, or its dictionary.
+        head: "linear" for a new linear head on the encoder, "tagger" for a token classifier with its own head.
         id2label: the names of the labels by index.
         scheme: "BIO", "IOB1", "BIOES", "BILOU" or "BMES"; None for labels without a scheme, such as parts of speech.
         constrained: whether transitions that the scheme forbids are impossible.
@@ -43,6 +48,11 @@ class CRFConfig(PreTrainedConfig):
         special_token_ids: tokens that are never part of the chain, such as [CLS], [SEP] and [PAD].
         start_from_labels: whether the callback `StartFromLabels` sets the transitions when training begins; it is
             False after that.
+        metric_labels: what the Trainer passes to `compute_metrics` and returns from `predict`: "argmax" for the
+            log-marginals, (B, L, M), of which scripts take the argmax, or "decoded" for the labels that the CRF
+            decodes, (B, L).
+        base_model: the name of the pretrained model on the hub, if it has one, for the model card.
+        format_version, oldest_equipoise: of the files, written by `save_pretrained`.
 
     >>> from transformers import BertConfig
     >>> config = CRFConfig(encoder_config=BertConfig(), id2label={0: "O", 1: "B-X", 2: "I-X"})
@@ -65,11 +75,21 @@ class CRFConfig(PreTrainedConfig):
     classifier_dropout: float = 0.1
     special_token_ids: list[int] | None = None
     start_from_labels: bool = False
+    head: str = "linear"
+    metric_labels: str = "argmax"
+    base_model: str | None = None
+    format_version: int = FORMAT
+    oldest_equipoise: str = OLDEST
+    auto_map: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         if not isinstance(self.id2label, Mapping | None):
             raise TypeError(f"id2label must be a dictionary from numbers to labels, got {shown(self.id2label)}")
         super().__post_init__(**kwargs)
+        self.format_version, self.oldest_equipoise, self.auto_map = FORMAT, OLDEST, dict(AUTO_MAP)
+        for name, values in (("head", HEADS), ("metric_labels", IGNORED)):
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} must be one of {', '.join(values)}, got {getattr(self, name)!r}")
         check_labels(self.labels)
         check_name("objective", self.objective, objectives.OBJECTIVES)
         check_name("on_invalid", self.on_invalid, POLICIES)
@@ -80,6 +100,20 @@ class CRFConfig(PreTrainedConfig):
         self.label2id = {label: index for index, label in self.labels.items()}
         self.scaling = describe(self.scaling)
         self.special_token_ids = sorted(set(self.special_token_ids or []))
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        check_format(config_dict)
+        return super().from_dict(config_dict, **kwargs)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
+        """Nothing: transformers would copy this file beside the weights, whose imports fail there. See `sharing`."""
+
+    @property
+    def keys_to_ignore_at_inference(self) -> list[str]:  # type: ignore[override]
+        """Fields of the output that the Trainer drops in evaluation and prediction."""
+        return [IGNORED[self.metric_labels], "hidden_states", "attentions"]
 
     @property
     def labels(self) -> dict[int, str]:

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from ...chain.checks import first
 from ...chain.problem import IGNORE
 from .model import CRFForTokenClassification
-from .windows import cut, places, token_scores, window
+from .windows import token_scores, windows_of
 from .words import first_tokens
 
 
@@ -71,18 +71,12 @@ def document_scores(
     batch_size: int = 8,
 ) -> Tensor:
     """The scores of the net for each word, (words, M), before the CRF. A word without a token has scores of 0."""
-    size = window(model, tokenizer) if max_length is None else max_length
-    shared = size // 4 if stride is None else stride
-    windows = cut(tokenizer, list(words), size, shared, is_split_into_words=True)
-    tokens = places(windows, shared)
+    windows = windows_of(model, tokenizer, words, stride, max_length)
     unary = torch.zeros(len(words), model.num_labels, device=model.device, dtype=model.crf.pairwise.dtype)
-    if not bool((tokens >= 0).any()):
+    if not len(windows.words):
         return unary
-    scores = token_scores(model, tokenizer, windows, tokens, batch_size)
-    word_of: dict[int, int] = {}  # of each token of the text
-    for number, row in enumerate(tokens.tolist()):
-        word_of |= {token: word for token, word in zip(row, windows.word_ids(number), strict=True) if token >= 0}
-    starts = first_tokens([word_of[token] for token in range(len(scores))])
+    scores = token_scores(model, tokenizer, windows, batch_size)
+    starts = first_tokens(windows.words.tolist())
     token, word = torch.tensor([(token, word) for token, word in enumerate(starts) if word is not None]).unbind(1)
     unary[word.to(unary.device)] = scores[token.to(scores.device)]
     return unary

@@ -22,12 +22,12 @@ ATTENTION = (None, "eager", "sdpa", "flex_attention")
 """What a configuration may choose. Others can be a repository with code."""
 
 
-def load_encoder(name: str, **kwargs: Any) -> tuple[PreTrainedModel, Collection[str]]:
-    """`AutoModel.from_pretrained` without code of the encoder, and the names of weights that its files do not have."""
+def load(name: str, kind: Any = AutoModel, **kwargs: Any) -> tuple[PreTrainedModel, Collection[str]]:
+    """`kind.from_pretrained` without code beside the weights, and the names of weights that its files do not have."""
     with one_line(name), without_report():
         check(name, kwargs)
-        encoder, info = AutoModel.from_pretrained(name, **SAFE | kwargs, output_loading_info=True)
-    return encoder, info["missing_keys"]
+        model, info = kind.from_pretrained(name, **SAFE | kwargs, output_loading_info=True)
+    return model, info["missing_keys"]
 
 
 def load_tokenizer(name: str, **kwargs: Any) -> PreTrainedTokenizerBase:

@@ -1,50 +1,45 @@
-"""Precision, recall and F1 of chunks, as seqeval computes them, from the labels that the CRF decodes.
+"""Precision, recall and F1 of chunks, as seqeval computes them.
 
     precision = right / predicted,    recall = right / gold,    F1 = 2 right / (predicted + gold)
 
 A predicted chunk is right if a gold chunk has the same first word, last word and type. `labels.to_spans` reads labels
-that break the scheme as conlleval does.
+that break the scheme as conlleval does. `CRFConfig.metric_labels` decides which labels are predicted: the argmax of the
+log-marginals, as scripts of transformers take it, or those that the CRF decodes.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 from transformers import EvalPrediction
 
 from ...chain.problem import IGNORE
 from ...labels import Span, to_spans
-
-
-def preprocess_logits_for_metrics(logits: tuple[Tensor, ...] | Tensor, labels: Tensor) -> Tensor:
-    """For the Trainer's argument of the same name: keep the decoded labels, (B, L), and drop the log-marginals.
-
-    >>> import torch
-    >>> preprocess_logits_for_metrics((torch.zeros(1, 2, 3), torch.tensor([[2, 1]])), torch.tensor([[2, 0]]))
-    tensor([[2, 1]])
-    """
-    if not isinstance(logits, Tensor):
-        return logits[1]
-    return logits.argmax(-1).masked_fill(logits.isnan().any(-1), IGNORE)
+from .configuration import IGNORED, CRFConfig
 
 
 def compute_metrics(
-    id2label: Mapping[int, str], scheme: str | None = "BIO"
+    labels: CRFConfig | Mapping[int, str], scheme: str | None = "BIO", metric_labels: str = "argmax"
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """A function for the Trainer's argument `compute_metrics`: precision, recall, F1 and accuracy.
 
     Args:
-        id2label: the names of the labels, `model.config.id2label`.
-        scheme: the scheme of the labels, `model.config.scheme`. None gives the accuracy only.
+        labels: `model.config` of a model with a CRF, or `id2label` of another model.
+        scheme: the scheme of the labels; None gives the accuracy only. A configuration has its own.
+        metric_labels: "argmax" or "decoded", what the predictions are. A configuration has its own.
 
-    >>> metrics = compute_metrics({0: "O", 1: "B-X", 2: "I-X"})
+    >>> metrics = compute_metrics({0: "O", 1: "B-X", 2: "I-X"}, metric_labels="decoded")
     >>> metrics(EvalPrediction(predictions=np.array([[1, 2, 0]]), label_ids=np.array([[1, 2, 1]])))["recall"]
     0.5
     """
+    id2label = labels
+    if isinstance(labels, CRFConfig):
+        id2label, scheme, metric_labels = labels.labels, labels.scheme, labels.metric_labels
+    if metric_labels not in IGNORED:
+        raise ValueError(f"metric_labels must be one of {', '.join(IGNORED)}, got {metric_labels!r}")
 
     def metrics(evaluated: EvalPrediction) -> dict[str, float]:
-        predicted, gold = decoded(evaluated.predictions), np.asarray(evaluated.label_ids)
+        predicted, gold = predicted_labels(evaluated.predictions, metric_labels), np.asarray(evaluated.label_ids)
         counts = gold != IGNORE
         found = {"accuracy": float((predicted == gold)[counts].mean()) if counts.any() else 0.0}
         if scheme is None:
@@ -60,14 +55,23 @@ def compute_metrics(
     return metrics
 
 
-def decoded(predictions: Any) -> np.ndarray[Any, Any]:
-    """Predicted labels, (B, L): integers as they are, log-marginals by argmax; of an output of the model the labels."""
-    if isinstance(predictions, tuple | list):
-        predictions = predictions[1]
-    predictions = np.asarray(predictions)
-    if predictions.ndim != 3:
-        return predictions
-    return np.where(np.isnan(predictions).any(-1), IGNORE, predictions.argmax(-1))  # no label, as the CRF decodes
+def predicted_labels(predictions: Any, metric_labels: str) -> np.ndarray[Any, Any]:
+    """Predicted labels, (B, L): decoded ones as they are, or the argmax of scores, -100 where one is NaN.
+
+    >>> predicted_labels(np.array([[[0.0, 1.0]]]), "argmax")
+    array([[1]])
+    >>> predicted_labels(np.array([[[0.0, 1.0]]]), "decoded")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: predictions must be decoded labels, ... for metric_labels="decoded", got float64 of (1, 1, 2)
+    """
+    given = predictions if isinstance(predictions, np.ndarray) else None
+    if given is not None and metric_labels == "decoded" and given.ndim == 2 and np.issubdtype(given.dtype, np.integer):
+        return given
+    if given is not None and metric_labels == "argmax" and given.ndim == 3:
+        return np.where(np.isnan(given).any(-1), IGNORE, given.argmax(-1))  # no label, as the CRF decodes
+    wanted = {"argmax": "scores of shape (B, L, M)", "decoded": "decoded labels, integers of shape (B, L)"}
+    got = f"{given.dtype} of {given.shape}" if given is not None else f"a {type(predictions).__name__}"
+    raise ValueError(f'predictions must be {wanted[metric_labels]}, for metric_labels="{metric_labels}", got {got}')
 
 
 def _spans(labels: np.ndarray[Any, Any], id2label: Mapping[int, str], scheme: str) -> set[Span]:

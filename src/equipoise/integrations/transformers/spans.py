@@ -5,11 +5,10 @@ text -> windows -> scores of each token where it has the most context -> `SpanDe
 
 from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from ...spans import ScoredSpan, SpanDecoder
-from .windows import cut, places, token_scores, window
+from .windows import token_scores, windows_of
 
 
 def predict_spans(
@@ -48,20 +47,10 @@ def predict_spans(
     True
     """
     decoder = SpanDecoder.from_model(model) if decoder is None else decoder
-    size = window(model, tokenizer) if max_length is None else max_length
-    shared = size // 4 if stride is None else stride
-    windows = cut(tokenizer, text, size, shared, return_offsets_mapping=True)
-    tokens = places(windows, shared)
-    if not bool((tokens >= 0).any()):
+    windows = windows_of(model, tokenizer, text, stride, max_length)
+    if not len(windows.words):
         return []
-    scores = token_scores(model, tokenizer, windows, tokens, batch_size)
-    inside = tokens >= 0
-    offsets = torch.zeros(len(scores), 2, dtype=torch.int64)
-    offsets[tokens[inside]] = windows["offset_mapping"][inside]
-    words = None
-    if whole_words:
-        rows = [windows.word_ids(number) for number in range(len(tokens))]
-        words = torch.zeros(len(scores), dtype=torch.int64)
-        words[tokens[inside]] = torch.tensor([[-1 if word is None else word for word in row] for row in rows])[inside]
-    spans: list[ScoredSpan] = decoder(scores, offsets=offsets, words=words)
+    scores = token_scores(model, tokenizer, windows, batch_size)
+    words = windows.words if whole_words else None
+    spans: list[ScoredSpan] = decoder(scores, offsets=windows.offsets, words=words)
     return spans
