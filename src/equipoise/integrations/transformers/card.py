@@ -69,7 +69,7 @@ def card(config: CRFConfig, metrics: Mapping[str, float]) -> str:
     return CARD.format(
         metadata="\n".join(f"{key}: {json.dumps(value)}" for key, value in metadata.items()),
         mark=MARK,
-        encoder=f"`{base}`" if base else f"An encoder of type {cell(config.encoder_config.model_type)}",
+        encoder=f"`{base}`" if base else f"An encoder of type {cell(getattr(config.encoder_config, 'model_type', ''))}",
         url=URL,
         scheme=f"The scheme is {cell(config.scheme)}." if config.scheme else "The labels have no scheme.",
         number=len(config.labels),

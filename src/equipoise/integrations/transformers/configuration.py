@@ -87,9 +87,8 @@ class CRFConfig(PreTrainedConfig):
             raise TypeError(f"id2label must be a dictionary from numbers to labels, got {shown(self.id2label)}")
         super().__post_init__(**kwargs)
         self.format_version, self.oldest_equipoise, self.auto_map = FORMAT, OLDEST, dict(AUTO_MAP)
-        for name, values in (("head", HEADS), ("metric_labels", IGNORED)):
-            if getattr(self, name) not in values:
-                raise ValueError(f"{name} must be one of {', '.join(values)}, got {getattr(self, name)!r}")
+        check_name("head", self.head, HEADS)
+        check_name("metric_labels", self.metric_labels, IGNORED)
         check_labels(self.labels)
         check_name("objective", self.objective, objectives.OBJECTIVES)
         check_name("on_invalid", self.on_invalid, POLICIES)
@@ -111,7 +110,7 @@ class CRFConfig(PreTrainedConfig):
         """Nothing: transformers would copy this file beside the weights, whose imports fail there. See `sharing`."""
 
     @property
-    def keys_to_ignore_at_inference(self) -> list[str]:  # type: ignore[override]
+    def keys_to_ignore_at_inference(self) -> list[str]:
         """Fields of the output that the Trainer drops in evaluation and prediction."""
         return [IGNORED[self.metric_labels], "hidden_states", "attentions"]
 

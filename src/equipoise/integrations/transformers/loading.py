@@ -140,7 +140,8 @@ def check_encoder(name: str, encoder: nn.Module, missing: Collection[str], used:
     named = dict(encoder.named_parameters()) | dict(encoder.named_buffers())
     lost = [key for key in missing if key in named and id(named[key]) in own]
     if lost:
-        raise ValueError(f"{name}: the weights of the encoder (model.safetensors) lack {_listed(lost)}")
+        hint = "" if used is not encoder else ": no fine-tuned tagger, so use from_encoder"
+        raise ValueError(f"{name}: the weights of the encoder (model.safetensors) lack {_listed(lost)}{hint}")
 
 
 def _listed(keys: Collection[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from transformers import EvalPrediction
 
+from ...arguments import check_name
 from ...chain.problem import IGNORE
 from ...labels import Span, to_spans
 from .configuration import IGNORED, CRFConfig
@@ -32,11 +33,10 @@ def compute_metrics(
     >>> metrics(EvalPrediction(predictions=np.array([[1, 2, 0]]), label_ids=np.array([[1, 2, 1]])))["recall"]
     0.5
     """
-    id2label = labels
     if isinstance(labels, CRFConfig):
-        id2label, scheme, metric_labels = labels.labels, labels.scheme, labels.metric_labels
-    if metric_labels not in IGNORED:
-        raise ValueError(f"metric_labels must be one of {', '.join(IGNORED)}, got {metric_labels!r}")
+        scheme, metric_labels, labels = labels.scheme, labels.metric_labels, labels.labels
+    id2label: Mapping[int, str] = labels
+    check_name("metric_labels", metric_labels, IGNORED)
 
     def metrics(evaluated: EvalPrediction) -> dict[str, float]:
         predicted, gold = predicted_labels(evaluated.predictions, metric_labels), np.asarray(evaluated.label_ids)

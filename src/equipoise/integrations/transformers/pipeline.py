@@ -1,9 +1,9 @@
 """The pipeline "equipoise-spans": the spans that a tagger decodes, with their exact probabilities.
 
-text or words -> windows, in batches over all texts -> scores of each token -> `SpanDecoder`, one chain per text -> spans
+text or words -> windows, in batches over all texts -> scores of each token -> `SpanDecoder`, one chain per text
 
-The pipeline "token-classification" of transformers gives the model no words and merges the argmax of single tokens. Here
-a chain has one position per word, of any scheme, over the whole text. Any token classifier can be used.
+The pipeline "token-classification" of transformers gives the model no words and merges the argmax of single tokens.
+Here a chain has one position per word, of any scheme, over the whole text. Any token classifier can be used.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,9 @@ class SpanPipeline(TokenClassificationPipeline):
         batch_size       how many windows the encoder reads at a time
     """
 
-    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
+    tokenizer: Any
+
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         one = kwargs.get("is_split_into_words", False) and not all(isinstance(x, list) for x in inputs)
         results = super().__call__(inputs, **kwargs)
         return results[0] if one else results
@@ -47,7 +49,7 @@ class SpanPipeline(TokenClassificationPipeline):
     def check_model_type(self, supported_models: Any) -> None:
         """Nothing: any model with scores of tokens is right, and transformers lists only its own."""
 
-    def _sanitize_parameters(
+    def _sanitize_parameters(  # type: ignore[override]
         self,
         scheme: str | None = None,
         decoder: SpanDecoder | None = None,
@@ -67,7 +69,9 @@ class SpanPipeline(TokenClassificationPipeline):
         first, last = ({key: x for key, x in each.items() if x is not None} for each in (before, after))
         return first, {}, last
 
-    def preprocess(self, text: Any, stride: int | None = None, max_length: int | None = None) -> Iterator[Any]:
+    def preprocess(  # type: ignore[override]
+        self, text: Any, stride: int | None = None, max_length: int | None = None
+    ) -> Iterator[Any]:
         windows = windows_of(self.model, self.tokenizer, text or "", stride, max_length)
         names = [name for name in self.tokenizer.model_input_names if name in windows.batch]
         count, size = windows.tokens.shape
@@ -80,11 +84,11 @@ class SpanPipeline(TokenClassificationPipeline):
                 "is_last": i == count - 1,
             }
 
-    def _forward(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _forward(self, inputs: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
         others = {name: inputs.pop(name) for name in ("of_text", "size", "is_last")}
         return {"scores": scoring(self.model)(**inputs), **others}  # the batch is split by the first tensor
 
-    def postprocess(
+    def postprocess(  # type: ignore[override]
         self, outputs: list[dict[str, Any]], decoder: SpanDecoder | None = None, whole_words: bool = True
     ) -> list[dict[str, Any]]:
         windows, text = outputs[0]["of_text"]
@@ -113,4 +117,4 @@ class SpanPipeline(TokenClassificationPipeline):
 
 
 PIPELINE_REGISTRY.register_pipeline(TASK, SpanPipeline, pt_model=AutoModelForTokenClassification)
-del SpanPipeline._registered_impl  # else save_pretrained of a pipeline copies this file, whose imports fail elsewhere
+delattr(SpanPipeline, "_registered_impl")  # with it, a pipeline saves a copy of this file, whose imports fail elsewhere

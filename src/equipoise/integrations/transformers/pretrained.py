@@ -8,11 +8,13 @@ import torch
 from torch import nn
 from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
+from ...arguments import check_flag, check_name
+from ...constraints import names_of
 from ...crf import ChainCRF
 from ...crf.counted import BY_DEFAULT
 from ...scaling import Scaling
 from .card import write_card
-from .configuration import CRFConfig, describe
+from .configuration import IGNORED, CRFConfig, describe
 from .encoders import describe_source, dropout_of, scheme_of, without_effect
 from .loading import SAFE, check, check_encoder, check_weights, load, one_line, without_report
 from .sharing import as_config, write_code
@@ -78,16 +80,19 @@ class CRFPreTrainedModel(PreTrainedModel):
           (scaling): Learned(alpha=...)
         )
         """
+        names = id2label if isinstance(id2label, Mapping) else dict(enumerate(names_of(id2label, "id2label")))
+        check_flag("constraints", constraints)
+        method = describe(scaling)
+        check_name("metric_labels", metric_labels, IGNORED)
         backbone, missing = load(encoder, AutoModel, **kwargs)
         own = backbone.config
-        names = id2label if isinstance(id2label, Mapping) else dict(enumerate(id2label))
         config = CRFConfig(
             encoder_config=own,
             id2label=dict(names),
             scheme=scheme,
             constrained=constraints,
             objective=objective,
-            scaling=describe(scaling),
+            scaling=method,
             boundaries=boundaries,
             on_invalid=on_invalid,
             classifier_dropout=dropout_of(own) if dropout is None else dropout,
@@ -95,7 +100,7 @@ class CRFPreTrainedModel(PreTrainedModel):
             metric_labels=metric_labels,
             **describe_source(encoder, own, tokenizer, kwargs),
         )
-        model = cls(config, backbone)
+        model: Any = cls(config, backbone)
         check_encoder(encoder, backbone, missing, model.backbone)
         model.classifier.to(backbone.dtype)
         return model.eval()
@@ -141,7 +146,9 @@ class CRFPreTrainedModel(PreTrainedModel):
         ('BIOES', Linear(in_features=8, out_features=5, bias=True))
         """
         backbone, missing = load(tagger, AutoModelForTokenClassification, **kwargs)
-        own = backbone.config
+        own: Any = backbone.config
+        if isinstance(backbone, cls):
+            raise ValueError(f"{tagger} has a CRF: use from_pretrained")
         config = CRFConfig(
             encoder_config=own,
             head="tagger",
@@ -155,7 +162,7 @@ class CRFPreTrainedModel(PreTrainedModel):
             metric_labels=metric_labels,
             **describe_source(tagger, own, tokenizer, kwargs),
         )
-        model = cls(config, backbone)
+        model: Any = cls(config, backbone)
         check_encoder(tagger, backbone, missing, backbone)
         without_effect(model.crf)
         return model.eval()
@@ -190,7 +197,7 @@ class CRFPreTrainedModel(PreTrainedModel):
     def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
         """Nothing: transformers would copy this file beside the weights, whose imports fail there. See `sharing`."""
 
-    def save_pretrained(
+    def save_pretrained(  # type: ignore[override]
         self,
         save_directory: str | Path,
         is_main_process: bool = True,
