@@ -1,4 +1,4 @@
-"""How much longer do the k best labellings and samples take than the best one, where they are loops in torch?
+"""How much longer do the k best labellings and samples take than the best one, on a GPU?
 
     python3 benchmarks/answers_gpu.py OUT.json      under a minute on an H200
 

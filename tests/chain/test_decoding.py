@@ -13,7 +13,7 @@ from strategies import Chain
 from strategies import chains as random_chains
 
 from equipoise import chain
-from equipoise.chain import backends, decoding
+from equipoise.chain import backends, decoding, dispatch, samples
 from equipoise.chain.cpu.library import library
 
 
@@ -22,10 +22,16 @@ def computed_in(language: str) -> Iterator[None]:
     if language == "C" and library(torch.float64) is None:
         pytest.skip("needs a C compiler (cc, gcc, clang, or set CC)")
     with mock.patch.object(backends, "library", library if language == "C" else mock.Mock(return_value=None)):
-        yield
+        if language != "maps":
+            yield
+            return
+        with mock.patch.object(dispatch, "sampler", return_value=samples.sample):
+            yield
 
 
 in_both = pytest.mark.parametrize("language", ["C", "torch"])
+in_all = pytest.mark.parametrize("language", ["C", "torch", "maps"])
+"""Samples are also drawn from maps, as on a GPU."""
 
 
 @given(problem=random_chains(forbid=True))
@@ -113,7 +119,7 @@ def test_the_gradient_of_the_best_score_is_one_hot_at_the_best_labelling(problem
     assert torch.equal(gradient, want.to(gradient.dtype))
 
 
-@in_both
+@in_all
 @given(problem=random_chains(forbid=True, max_length=3, max_labels=2))
 def test_samples_follow_the_distribution(language: str, problem: Chain) -> None:
     n = 4000
@@ -134,7 +140,7 @@ def test_samples_follow_the_distribution(language: str, problem: Chain) -> None:
         assert ((share - probability).abs() <= 5 * deviation + 3 / n).all()  # counts are integers
 
 
-@in_both
+@in_all
 def test_samples_are_reproducible_from_a_seed(language: str) -> None:
     unary, pairwise = torch.randn(3, 5, 4), torch.randn(4, 4)
     with computed_in(language):
@@ -151,7 +157,7 @@ def test_long_chains_decode_without_losing_small_differences() -> None:
     assert torch.equal(labels, (torch.arange(1000) % 2 == 0).long())
 
 
-@in_both
+@in_all
 @pytest.mark.parametrize("per_edge", [False, True])
 @pytest.mark.parametrize("gap", [0.0, 100.0])
 @pytest.mark.parametrize("labels", [3, 40])
@@ -172,7 +178,7 @@ def test_samples_have_the_marginals_of_edges(labels: int, gap: float, per_edge: 
             assert (share - p[b, t, i, j]).abs() <= 5 * deviation + 3 / n
 
 
-@in_both
+@in_all
 @pytest.mark.parametrize("per_edge", [False, True])
 @pytest.mark.parametrize("gap", [0.0, 100.0])
 def test_a_constant_in_all_scores_changes_no_sample(gap: float, per_edge: bool, language: str) -> None:
@@ -190,7 +196,8 @@ def test_a_constant_in_all_scores_changes_no_sample(gap: float, per_edge: bool, 
 
 @pytest.mark.parametrize(("uniform", "ends"), [(0.0, {2, 3}), (1 - 2**-53, {9, 10})])
 @pytest.mark.parametrize("gap", [0.0, 100.0])  # in the exp domain and in the log domain
-def test_no_number_draws_a_forbidden_label(gap: float, uniform: float, ends: set[int]) -> None:
+@pytest.mark.parametrize("language", ["C", "maps"])
+def test_no_number_draws_a_forbidden_label(language: str, gap: float, uniform: float, ends: set[int]) -> None:
     """The first and the last labels are forbidden, so that neither end of [0, 1) may lead to them."""
     generator = torch.Generator().manual_seed(0)
     unary, pairwise = torch.randn(6, 9, 13, generator=generator), torch.randn(13, 13, generator=generator)
@@ -198,8 +205,33 @@ def test_no_number_draws_a_forbidden_label(gap: float, uniform: float, ends: set
     unary[..., 6] += gap
     pairwise[torch.eye(13, dtype=torch.bool)] = -torch.inf
     numbers = torch.full((6, 1, 9), uniform, dtype=torch.float64)
-    with computed_in("C"), mock.patch.object(torch, "rand", return_value=numbers):
+    with computed_in(language), mock.patch.object(torch, "rand", return_value=numbers):
         draws = chain.sample(unary, pairwise, n=1)[:, 0]
     assert (chain.score(unary, pairwise, draws) > -torch.inf).all()
     if gap == 0:  # every allowed label has mass, so it is the first or the last one that may stand before the next
         assert set(draws.unique().tolist()) == ends
+
+
+@pytest.mark.parametrize("per_edge", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 3, 8, 37, 64])
+def test_maps_give_the_labels_that_one_step_after_the_other_gives(length: int, per_edge: bool) -> None:
+    """Also if samples and positions are divided into blocks."""
+    generator = torch.Generator().manual_seed(length)
+    unary = torch.randn(3, length, 5, generator=generator, dtype=torch.double)
+    pairwise = torch.randn(*((3, length - 1) if per_edge else (1,)), 5, 5, generator=generator, dtype=torch.double)
+    numbers = torch.rand(3, 4, length, generator=generator, dtype=torch.float64)
+    first = torch.randn(3, 5, generator=generator, dtype=torch.double)
+    with mock.patch.object(torch, "rand", return_value=numbers), mock.patch.multiple(samples, BLOCK=200, MAPS=100):
+        lengths = torch.full((3,), length)
+        edges = pairwise if per_edge else pairwise[None]
+        log_p = torch.cat([first[:, None], first.new_zeros(3, length - 1, 5)], 1)
+        got = samples.sample(unary, edges, lengths, log_p, torch.zeros_like(unary), 4)
+    for b in range(3):
+        for n in range(4):
+            p, path = first[b].softmax(-1), []
+            for t in range(length):
+                path.append(int((p.cumsum(-1) <= numbers[b, n, t]).sum()))
+                if t + 1 < length:
+                    row = (pairwise[b, t] if per_edge else pairwise[0])[path[-1]]
+                    p = (row + unary[b, t + 1]).softmax(-1)
+            assert got[b, n].tolist() == path

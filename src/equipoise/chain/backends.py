@@ -6,6 +6,7 @@ its name. In a trace, a dispatch mode or a vmap the functions are operators (`tr
 """
 
 import os
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -90,11 +91,14 @@ class Kernels(ForValues, Protocol):
 
 BACKENDS: dict[str, ForValues] = {"reference": reference, "exponential": exponential, "cpu": cpu}
 KERNELS: dict[str, Kernels] = {"cpu": cpu}
+TOP_K: dict[str, Callable[..., Tensor]] = {}
+"""Functions that must equal `decoding.top_k`, of backends that have one."""
 if torch.cuda.is_available() and values.TRITON:
     from .gpu import backend as gpu
     from .gpu import meanfield as gpu_meanfield
 
     BACKENDS["gpu"] = KERNELS["gpu"] = gpu
+    TOP_K["gpu"] = gpu.top_k
 
 
 TRACED = "traced "

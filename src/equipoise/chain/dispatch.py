@@ -4,11 +4,13 @@ If no gradient is needed, the kernel is called directly. For some losses the gra
 value (`FusedLoss`). All other calls use the functions that support torch.compile, vmap and higher derivatives.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from ..native.values import forward_mode, transformed
-from . import backends, decoding
+from . import backends, decoding, samples
 from .cpu import backend as cpu
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
 from .problem import IGNORE, Problem, spread
@@ -84,7 +86,7 @@ def top_k(chain: Problem, k: int) -> tuple[Tensor, Tensor]:
         return cpu.top_k(*chain, k)
     chain = chain.clean().spread()
     invalid = chain.invalid[..., None]
-    labels = decoding.top_k(*chain, k).masked_fill(invalid[..., None], IGNORE)
+    labels = backends.TOP_K.get(backend, decoding.top_k)(*chain, k).masked_fill(invalid[..., None], IGNORE)
     return labels, decoding.score_found(chain, labels).masked_fill(invalid, torch.nan)
 
 
@@ -99,7 +101,12 @@ def sample(chain: Problem, n: int, generator: torch.Generator | None) -> Tensor:
         return cpu.sample(*chain, n, generator)
     chain, backend = chain.spread(), backends.BACKENDS[name]
     known = backend.messages(*chain)
-    return decoding.sample(*chain, known.log_p, backend.log_beta(known), n, generator)
+    return sampler(name, chain.unary)(*chain, known.log_p, backend.log_beta(known), n, generator)
+
+
+def sampler(backend: str, unary: Tensor) -> Callable[..., Tensor]:
+    """The function that draws labellings from messages."""
+    return samples.sample if backend == "gpu" and unary.shape[-1] <= samples.MOST_LABELS else decoding.sample
 
 
 def _fused_in_trace(chain: Problem, backend: str) -> bool:

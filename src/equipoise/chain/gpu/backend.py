@@ -13,7 +13,7 @@ holds the matrices of their chunks (see `scan`).
 import torch
 from torch import Tensor
 
-from .. import reference
+from .. import decoding, deviations, reference
 from ..reference import Messages
 from . import repeat, scan
 from .launch import Launcher, plan
@@ -93,6 +93,15 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
         return Wide(unary, pairwise, lengths).decode()
     labels, best = repeat.repeated("decode", repeat.decode, scan.chunk_for_decode, unary, pairwise, lengths)
     return labels, best
+
+
+def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
+    """The k best labellings, (*batch, k, L)."""
+    if wide(unary):
+        return decoding.top_k(unary, pairwise, lengths, k)
+    launcher = Launcher(unary, pairwise, lengths)
+    chunks = Chunks(launcher, scan.chunk_for_decode(unary, pairwise) or unary.shape[-2])
+    return deviations.top_k(unary, pairwise, lengths, k, *chunks.best_scores())
 
 
 def likeliest(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:

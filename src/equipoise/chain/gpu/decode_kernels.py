@@ -17,7 +17,8 @@ NONE = tl.constexpr(-100)  # label of a position without one
 
 @jit_unspecialized
 def decode_kernel(
-    unary, pairwise, lengths, boundaries, pointers, paths, origins, labels, best, chunk, chunks, L, inner, count,
+    unary, pairwise, lengths, boundaries, pointers, scores, paths, origins, labels, best, chunk, chunks, L, inner,
+    count,
     M: tl.constexpr, SIZE: tl.constexpr, PER_EDGE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The best labels, (N, L), and their score, or NaN if a score is NaN or +inf. If that is -inf or NaN, and beyond
@@ -25,7 +26,8 @@ def decode_kernel(
 
     With `boundaries`, (N, chunks, M), the best scores up to each label at the first position of each chunk, instead
     the labels of each chunk for each label at its last position, `paths`, (N, L, M), and those at its first position,
-    `origins`, (N, chunks, M).
+    `origins`, (N, chunks, M). If given, `scores`, (N, L, M), receives the best scores up to each label, each position
+    up to a constant, and there are no paths.
     """
     n, k = (tl.program_id(0) // chunks).to(tl.int64), tl.program_id(0) % chunks
     length = tl.load(lengths + n).to(tl.int32)
@@ -47,6 +49,9 @@ def decode_kernel(
             invalid += tl.where(length > 1, tl.sum(count_invalid(w), 0), 0)
     else:
         x = tl.load(boundaries + (n * chunks + k) * M + label, mask=inside, other=NEG_INF)
+        if scores is not None:
+            scores += n * L * M
+            tl.store(scores + first * M + label, x, mask=inside & ((first < last) | (first == 0)))
     for t in tl.range(first + 1, last + 1, num_stages=STAGES):
         if PER_EDGE:
             w, _top, _easy = matrix(pairwise + (t - 1) * M * M, label, M, True)
@@ -55,6 +60,8 @@ def decode_kernel(
         tl.store(pointers + t * M + label, pointer.to(tl.uint8), mask=inside)
         u = load_scores(unary + t * M, label, M)
         x, gain = add_scores(reached, u)
+        if scores is not None:  # the next chunk stores those at its first position
+            tl.store(scores + t * M + label, x, mask=inside & ((t < first + chunk) | (t == length - 1)))
         if boundaries is None:
             total += gain
             invalid += count_invalid(u)
@@ -72,7 +79,7 @@ def decode_kernel(
         tl.store(labels, at.to(tl.int64))
         for start in range(length, L, SIZE):
             tl.store(labels + start + label, tl.full((SIZE,), NONE, tl.int64), mask=start + label < L)
-    else:
+    elif scores is None:
         paths += n * L * M
         at = tl.minimum(label, M - 1)
         for t in range(last, first, -1):

@@ -211,7 +211,7 @@ class Launcher(Chains):
         """The best labels and their score."""
         labels, best = self.empty(self.plan.length, dtype=torch.int64), self.empty()
         pointers = self.empty(self.plan.length, self.plan.m, dtype=torch.uint8)
-        arguments = None, pointers, None, None, labels, best, self.plan.length, 1
+        arguments = None, pointers, None, None, None, labels, best, self.plan.length, 1
         self.run(decode_kernels.decode_kernel, 1, *arguments)
         return labels, best
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..reference import finite
 from . import decode_kernels, scan_kernels, transport_kernels
 from .launch import TARGET_WARPS, Launcher, Plan, int64_labels, plan, weight_and_stride
 
@@ -118,17 +119,36 @@ class Chunks:
 
     def decode(self) -> tuple[Tensor, Tensor]:
         """`Launcher.decode`."""
-        launcher, length, m = self.launcher, self.launcher.plan.length, self.m
-        products, gains, _ = self._products(best=True)
-        boundaries, best = launcher.empty(self.count, m), launcher.empty()
-        ends, labels = launcher.empty(dtype=torch.int64), launcher.empty(length, dtype=torch.int64)
-        pointers, paths = launcher.empty(length, m, dtype=torch.uint8), launcher.empty(length, m, dtype=torch.uint8)
-        origins, size = launcher.empty(self.count, m, dtype=torch.uint8), (self.chunk, self.count)
-        launcher.run(scan_kernels.best_boundary_kernel, 1, products, gains, boundaries, ends, best, *size)
-        arguments = boundaries, pointers, paths, origins, None, None
+        launcher, length, size = self.launcher, self.launcher.plan.length, (self.chunk, self.count)
+        boundaries, ends, best = self._best_boundaries()
+        pointers, paths, labels = self._pointers(), self._pointers(), launcher.empty(length, dtype=torch.int64)
+        origins = launcher.empty(self.count, self.m, dtype=torch.uint8)
+        arguments = boundaries, pointers, None, paths, origins, None, None
         launcher.run(decode_kernels.decode_kernel, self.count, *arguments, *size)
         launcher.run(decode_kernels.pick_kernel, self.count, ends, origins, paths, labels, *size)
         return labels, best
+
+    def best_scores(self) -> tuple[Tensor, Tensor]:
+        """The best scores up to each label, each position up to a constant, and their pointers, (*batch, L, M)."""
+        launcher, length, size = self.launcher, self.launcher.plan.length, (self.chunk, self.count)
+        pointers, scores = self._pointers(), launcher.empty(length, self.m)
+        first = launcher.unary[..., :1, :]
+        boundaries = self._best_boundaries()[0] if self.count > 1 else first - finite(first.amax(-1, keepdim=True))
+        arguments = boundaries, pointers, scores, None, None, None, None
+        launcher.run(decode_kernels.decode_kernel, self.count, *arguments, *size)
+        return scores, pointers
+
+    def _best_boundaries(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The best scores up to each label at the first position of each chunk, the best last label, and its score."""
+        launcher, products = self.launcher, self._products(best=True)[:2]
+        boundaries, best = launcher.empty(self.count, self.m), launcher.empty()
+        ends = launcher.empty(dtype=torch.int64)
+        arguments = *products, boundaries, ends, best, self.chunk, self.count
+        launcher.run(scan_kernels.best_boundary_kernel, 1, *arguments)
+        return boundaries, ends, best
+
+    def _pointers(self) -> Tensor:
+        return self.launcher.empty(self.launcher.plan.length, self.m, dtype=torch.uint8)
 
     def _products(self, labels: Tensor | None = None, best: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """The matrix of every chunk, (*batch, chunks, M, M), minus its row gains, (*batch, chunks, M), float64.

@@ -235,12 +235,13 @@ def best_boundary_kernel(
     u = load_scores(unary, label, M)
     invalid = count_invalid(u)
     x, total = add_scores(tl.where(inside, 0.0, NEG_INF), u)
+    tl.store(boundaries + label, x, mask=inside)
     for k in tl.range(steps, num_stages=STAGES):
-        tl.store(boundaries + k * M + label, x, mask=inside)
         w, shared = load_product(products + k * M * M, gains + k * M, label, M)
         invalid += count_invalid(tl.load(gains + k * M + label, mask=inside, other=NEG_INF))
         x, gain = add_unary(tl.max(x[:, None] + w, 0), unary + tl.minimum(k * chunk + chunk, last) * M, label, M)
         total += gain + shared
+        tl.store(boundaries + (k + 1) * M + label, x, mask=inside & (k + 1 < steps))
     total = tl.where(tl.sum(invalid, 0) > 0, float("nan"), total)
     tl.store(best + n, total)
     at = tl.where(total > NEG_INF, tl.minimum(tl.argmax(x, 0), M - 1), NONE)
