@@ -1,5 +1,6 @@
 """Plain text is split by the rule that the guide documents."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from equipoise import Tagger
 from equipoise.files.text import MARK, Line, placed_lines
 from equipoise.tagger.splitting import split_sentences
 from equipoise.tagger.words import Text, from_lines, from_text, split_words
@@ -107,3 +109,16 @@ def test_every_word_is_at_its_place_in_the_text(split: Callable[..., Iterator[Te
         assert text[one.start :].startswith(one.characters.split("\n")[0])
         for word, (first, last) in zip(one.words, one.places(), strict=True):
             assert text[one.start + first : one.start + last] == word
+
+
+def test_a_chinese_sentence_gets_spans_inside_it() -> None:
+    parts = [("我", "住在"), ("她", "去了"), ("他", "离开")]
+    places = ("北京", "上海", "东京", "巴黎市")
+    train, tags = [], []
+    for (person, verb), place in itertools.product(parts, places):
+        train.append([*person, *verb, *place, "。"])
+        tags.append(["O"] * (len(person) + len(verb)) + ["B-LOC"] + ["I-LOC"] * (len(place) - 1) + ["O"])
+    tagger = Tagger(net="features", epochs=20).fit(train, tags)
+    text = "2024年她离开上海。"
+    (span,) = tagger.predict(text)
+    assert (text[span.start : span.end], span.label) == ("上海", "LOC")

@@ -76,7 +76,7 @@ def tag_train(
         batch: Sentences per step; by default 32, fewer for less than 320 sentences.
         patience: Epochs without a better F1 in validation that end the training; by default half of all, at least 10;
             0: every epoch runs.
-        bf16: Compute the net in bfloat16 in training, which is faster on GPUs; the CRF stays in float32.
+        bf16: Compute the net in bfloat16 in training, for long sentences on GPUs; the CRF stays in float32.
         seed: Seed of the initial values, the order of sentences, and the default validation part.
         device: Device.
         resume: Continue an interrupted training; the other options must be the same.
@@ -119,4 +119,4 @@ def tag_train(
             report.write(out, best, found, scored, part)
             tag_output.report(found.evaluation, history, out, part, machine_readable=as_json)
     if found.evaluation.overall.f1 == 0:
-        say(f"the F1 is 0: {hint(len(parts[0]), tagger.net)}")
+        say(hint(found.evaluation.overall.true, len(parts[0]), tagger.net))

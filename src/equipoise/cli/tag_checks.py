@@ -71,8 +71,9 @@ def kept(out: Path) -> str:
     return "nothing was saved: the model is written after each epoch"
 
 
-def hint(sentences: int, net: object) -> str:
-    """What may help a tagger that has not a single span right."""
+def hint(scored: int, sentences: int, net: object) -> str:
+    """What may help a tagger that has not a single span right of those that were scored."""
     more = f"more than {sentences} sentences" if sentences < FEW else "tags with fewer types"
     other = {Encoder: "", BiLSTM: ", --net features or --encoder"}.get(type(net), ", --net bilstm or --encoder")
-    return f"look at the errors in report.html; what may help: more --epochs, {more}{other}"
+    what = f"the F1 is 0 of {scored} spans: look at the errors in report.html"
+    return f"{what}; what may help: more --epochs, {more}{other}, a larger --valid or --test"

@@ -1,7 +1,7 @@
 """The commands `equipoise tag run` and `equipoise tag score`: what a trained tagger does with files."""
 
 from collections.abc import Iterable, Iterator
-from itertools import tee
+from itertools import chain, islice, tee
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from ..files.writing import write_whole
 from ..tagger import columns, report
 from ..tagger.evaluation import confusion_lines, table
 from ..tagger.header import Column
-from ..tagger.html import BEST, page
+from ..tagger.html import BEST, MOST_SENTENCES, page
 from ..tagger.model import Tagged, TaggingModel, load
 from ..tagger.words import Text
 from . import tag_output
@@ -61,7 +61,8 @@ def tag_run(
     tagger = load(model, device)
     texts = sentences_of(source, kind, word_column, separator, tagger.rule)
     if html is not None:
-        tagged = _tagged(tagger, texts, best=BEST)
+        first = _tagged(tagger, islice(texts, MOST_SENTENCES), best=BEST)
+        tagged = chain(first, _tagged(tagger, texts))
         write_whole(html, page(tagged, f"{source.name}, tagged by {model}", tagger.tags, tagger.transitions()))
         return
     written = tag_output.as_json if as_json else tag_output.as_columns if conll else tag_output.in_brackets

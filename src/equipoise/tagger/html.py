@@ -21,6 +21,8 @@ from .words import Text
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 BEST = 5
 """Labellings of a sentence that are shown."""
+MOST_SENTENCES = 2000
+"""Further sentences of a text are shown without labellings: a page of all would be too large for browsers."""
 MOST_LABELS = 64
 """A matrix of more labels is not shown."""
 STYLE = """

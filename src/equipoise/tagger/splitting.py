@@ -21,6 +21,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..files.text import MARK
+from ..repository import install
 
 RULES = (1, 2)
 NEWEST = RULES[-1]
@@ -32,8 +33,9 @@ SENTENCE_END = r"""((?<![.!?])[.!?]++["'”’)\]]*+)\s++(?=["'“‘(\[]*[^\W_a
 OTHER_END = r"""([。！？｡।॥؟۔።။។]++["'”’」』）】》)\]]*+)\s*+(?=\S)"""  # noqa: RUF001
 SENTENCE_ENDS = {1: re.compile(SENTENCE_END), 2: re.compile(f"{SENTENCE_END}|{OTHER_END}")}
 ABBREVIATION = re.compile(r"(?:^|[\s(\"'“‘.])(?:\w|Mr|Mrs|Ms|Dr|Prof|St)\.$")  # noqa: RUF001
-WITHOUT_SPACES = ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
-"""Scripts of which each cluster is a word."""
+SCRIPTS = ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
+"""Scripts without spaces between words, of which each cluster is a word."""
+WITHOUT_SPACES = "|".join(rf"\p{{Script_Extensions={name}}}" for name in SCRIPTS)
 PICTURE = ("\ufe0f", "\u20e3")
 """After a character, it is shown as an emoji: a variation selector, and the frame of a key."""
 
@@ -74,7 +76,7 @@ def _class(unit: str, rule: int) -> str:
         return "j"
     if unicodedata.category(c)[0] in "PSZC":
         return "p"
-    return "c" if rule > 1 and not c.isascii() and _without_spaces().match(c) else "w"
+    return "c" if rule > 1 and not c.isascii() and _compiled(WITHOUT_SPACES).match(c) else "w"
 
 
 def _parts(units: Sequence[str]) -> tuple[str, ...]:
@@ -88,20 +90,18 @@ def _parts(units: Sequence[str]) -> tuple[str, ...]:
 
 def _clusters(text: str) -> list[str]:
     """The clusters of a text. A space is a unit of its own, so that words have none."""
-    return [unit for part in re.split(r"(\s)", text) for unit in _regex().findall(r"\X", part)]
+    cluster = _compiled(r"\X")
+    parts = re.split(r"(\s)", text)
+    return [unit for part in parts for unit in (part if part.isascii() else cluster.findall(part))]
 
 
 @cache
-def _without_spaces() -> Any:
-    return _regex().compile("|".join(rf"\p{{Script_Extensions={name}}}" for name in WITHOUT_SPACES))
-
-
-def _regex() -> Any:
+def _compiled(pattern: str) -> Any:
     try:
         import regex
     except ImportError:
-        raise ValueError("text that is not ASCII is split by the package regex, of equipoise[tagger]") from None
-    return regex
+        raise ValueError(f"text that is not ASCII is split by the package regex: {install('tagger')}") from None
+    return regex.compile(pattern)
 
 
 def split_sentences(text: str, rule: int = NEWEST) -> list[str]:
