@@ -15,7 +15,7 @@ import torch
 
 from equipoise.energies.gaussian import Embedded
 from equipoise_lab.recipe import Recipe
-from equipoise_lab.tasks import TASKS, named
+from equipoise_lab.tasks import TASKS, task_by_name
 from equipoise_lab.tasks.horses import Horses
 from equipoise_lab.training import train
 
@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     options = parser.parse_args()
     for net in options.nets:
-        base = replace(named(options.task).settings.base, net=net, max_epochs=EPOCHS, stop=EPOCHS, plateau=EPOCHS)
+        base = replace(
+            task_by_name(options.task).settings.base, net=net, max_epochs=EPOCHS, stop=EPOCHS, plateau=EPOCHS
+        )
         for replicas in options.replicas:
             print(measured(replace(base, learning_rates=(3e-3,)), replicas, options.device, options.precision))
 

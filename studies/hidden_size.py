@@ -14,13 +14,13 @@ from pathlib import Path
 from equipoise_lab.recipe import Recipe
 from equipoise_lab.run.runner import run
 from equipoise_lab.run.store import Store
-from equipoise_lab.tasks import named
+from equipoise_lab.tasks import task_by_name
 
 SIZES, SCHEMES, RATES, SEEDS = (50, 100, 200, 300), ("unary", "joint"), (1e-3, 3e-3, 1e-2), range(4)
 
 
 def point(size: int, scheme: str, rate: float) -> list[Recipe]:
-    fixed = named("chunking").settings.base.to_json()
+    fixed = task_by_name("chunking").settings.base.to_json()
     changed = {"net": f"linear-{size}", "scheme": scheme, "learning_rates": [rate]}
     return [Recipe.from_json(fixed | changed | {"seed": seed}) for seed in SEEDS]
 

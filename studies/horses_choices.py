@@ -21,7 +21,7 @@ from equipoise_lab.plan import paper
 from equipoise_lab.recipe import Recipe
 from equipoise_lab.run.runner import run
 from equipoise_lab.run.store import Store
-from equipoise_lab.tasks import named
+from equipoise_lab.tasks import task_by_name
 
 SMALL = ("w4-32", "w8-32", "w12-32", "w16-32", "w16-32+unmirrored")
 NETS = (*SMALL, "w4-64", "w6-64", "w8-64", "w8-64+unmirrored", "w16-64")
@@ -38,7 +38,7 @@ SPREAD = 0.007
 
 
 def point(net: str, scheme: str, rates: tuple[float, ...]) -> list[Recipe]:
-    fixed = named("horses").settings.base.to_json()
+    fixed = task_by_name("horses").settings.base.to_json()
     changed = {"net": net, "scheme": scheme, "learning_rates": list(rates)}
     return [Recipe.from_json(fixed | changed | {"seed": seed}) for seed in SEEDS]
 

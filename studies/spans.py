@@ -95,7 +95,7 @@ def groups(options: argparse.Namespace) -> Iterator[dict[str, Recipe]]:
                 runs = {}
                 for method in methods:
                     task = f"tagging-{corpus}"
-                    epochs = tasks.named(task).settings.base.max_epochs * SHARES[share]
+                    epochs = tasks.task_by_name(task).settings.base.max_epochs * SHARES[share]
                     made = recipe(task, METHODS[method], RATE, epochs, share=share, tested=False)
                     if method.endswith(CONSTRAINED):
                         made = replace(made, task=task + CONSTRAINED)

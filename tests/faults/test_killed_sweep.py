@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults.kills import forked
+from faults.kills import PATIENCE, forked
 from faults.processes import alive, assert_complete, lines, results, start, state, wait_until, workers
 from faults.recipes import recipes
 from faults.sweep import sweep
@@ -45,7 +45,7 @@ def test_a_sweep_continues_after_kills_of_a_worker_and_of_itself(
     wait_until(lambda: not alive(worker), seconds=10.0)
     assert lines(store) < runs
     last = forked(sweep, store, runs, epochs, epochs, 0, 1000, "local")
-    last.join(120)
+    last.join(PATIENCE)
     assert last.exitcode == 0
     assert_complete(store, runs, epochs)
     monkeypatch.setitem(tasks.TASKS, "tiny", Tiny)
@@ -99,7 +99,7 @@ def test_a_living_sweep_takes_over_the_runs_of_a_killed_one(tmp_path: Path) -> N
     assert lines(store) == 0
     first.kill()
     first.join()
-    second.join(120)
+    second.join(PATIENCE)
     assert second.exitcode == 0
     assert_complete(store, 2, 100)
 

@@ -120,9 +120,9 @@ class Recipe:
     """Whether the run is evaluated on the test examples, and on the training examples; otherwise both are null."""
 
     def __post_init__(self) -> None:
-        named = {"scheme": SCHEMES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
-        named |= {"search": SEARCHES, "search_time": SEARCH_TIMES, "patience": PATIENCES}
-        for name, allowed in named.items():
+        choices = {"scheme": SCHEMES, "objective": OBJECTIVES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
+        choices |= {"search": SEARCHES, "search_time": SEARCH_TIMES, "patience": PATIENCES}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         numbers = ("alpha", "weight", "start", "threshold", "batch_size", "subset", "plateau", "stop", "matrix_std")

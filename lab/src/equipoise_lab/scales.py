@@ -25,9 +25,9 @@ def unmeasured(state: State, norms: Norms, weights: Tensor | None = None) -> Sta
 
 def measured_once(state: State, norms: Norms, weights: Tensor | None = None) -> State:
     """The average over the examples so far, which has no derivative and ends after 1,000 examples."""
-    found, open = running_average(state, norms, weights), state.examples < HORIZON
-    size = torch.where(open, found.size.detach(), state.size)
-    return found._replace(size=size, examples=torch.where(open, found.examples, state.examples))
+    averaged, open = running_average(state, norms, weights), state.examples < HORIZON
+    size = torch.where(open, averaged.size.detach(), state.size)
+    return averaged._replace(size=size, examples=torch.where(open, averaged.examples, state.examples))
 
 
 class Scales(Learned):

@@ -69,7 +69,7 @@ def test_the_kernel_gives_the_same_bits_forward_and_backward(width: int, rate: f
     x = torch.randn(2, 7, width, device=DEVICE, requires_grad=True)
     seeds = Dropout(state, rate).seeds()
     got = dropout._Drop.apply(x, rows, seeds, rate)
-    keep = dropout.kept(seeds, dropout.elements(rows, width), rate)
+    keep = dropout.keeps(seeds, dropout.elements(rows, width), rate)
     assert torch.equal(got != 0, keep)
     torch.testing.assert_close(got, torch.where(keep, x / (1 - rate), 0))
     (grad,) = torch.autograd.grad(got.sum(), x)

@@ -154,7 +154,7 @@ def test_the_kernels_of_layer_norm_equal_the_torch_code_in_double_precision(widt
     drop = one_place(rate)
     x, bias, residual, gain, shift = exact
     y = x + bias[:, None]
-    y = y if drop is None else torch.where(dropout.kept(drop.seeds(), dropout.elements(rows, width), rate), y / 0.9, 0)
+    y = y if drop is None else torch.where(dropout.keeps(drop.seeds(), dropout.elements(rows, width), rate), y / 0.9, 0)
     wanted = layer_norm.normalize(residual + y, gain, shift, 1e-12)
     compare(values_and_gradients(got, *inputs), values_and_gradients(wanted, *exact))
 

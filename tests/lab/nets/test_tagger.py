@@ -56,7 +56,7 @@ def plain(
         for word, pos in zip(row[:length].tolist(), speech.tolist(), strict=False):
             start, size = int(words.spelling.starts[e, word]), int(words.spelling.lengths[e, word])
             spelled = lstm("spelling", mine["characters.weight"][words.characters[e, start : start + size]])
-            vector = words.vectors[e, word] if words.known[e, word] else mine["unknown"]
+            vector = words.vectors[e, word] if words.has_vector[e, word] else mine["unknown"]
             features.append(torch.cat([spelled[-1, :50], spelled[0, 50:], vector, mine["speech.weight"][pos]]))
         x = torch.stack(features)
         assert x.shape == (length, 160)

@@ -10,7 +10,7 @@ from equipoise_lab.recipe import OPTIMIZERS, Recipe
 from equipoise_lab.run import catalogue
 from equipoise_lab.run.choosing import choices_from
 from equipoise_lab.run.store import Store
-from equipoise_lab.tasks import TASKS, named
+from equipoise_lab.tasks import TASKS, task_by_name
 
 TASK = "tagging-wnut17"
 TAGGING = ["tagging-conll2000", "tagging-wnut17"]
@@ -71,7 +71,7 @@ def test_the_picture_has_the_runs_of_the_table() -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_only_tasks_of_the_paper_are_tuned(task: str) -> None:
     tuned = not task.startswith("tagging-")
-    assert named(task).settings.tuned == tuned
+    assert task_by_name(task).settings.tuned == tuned
     assert catalogue.tuning(task) == (catalogue.TUNING if tuned else ())
     assert bool([one for optimizer in OPTIMIZERS for one in tables.tuned(task, optimizer)]) == tuned
     if not tuned:

@@ -16,7 +16,7 @@ from equipoise_lab.recipe import OPTIMIZERS, Recipe
 from equipoise_lab.run.choosing import choices_from, final_runs, first_runs, to_text
 from equipoise_lab.run.store import Record
 from equipoise_lab.schemes import SCHEMES
-from equipoise_lab.tasks import named
+from equipoise_lab.tasks import task_by_name
 from equipoise_lab.tasks.ocr import OCR
 
 BASE = OCR.settings.base
@@ -61,7 +61,7 @@ def test_the_main_table_has_the_cells_of_the_paper_and_learned() -> None:
 @pytest.mark.parametrize("task", ["chunking", "horses"])
 def test_validation_chooses_a_variant_of_each_family(task: str) -> None:
     """By the mean over all schemes, for all schemes alike; a net that is not tuned completely is not chosen."""
-    settings = named(task).settings
+    settings = task_by_name(task).settings
     for family in settings.families:
         keys = {net: [Setting(task, net, "adam", "marginal", s).key for s in settings.family_schemes] for net in family}
         values = {key: 0.9 for net in family for key in keys[net]} | {keys[family[-1]][0]: 0.95}
@@ -83,7 +83,7 @@ def test_the_net_alone_is_the_same_in_every_variant_of_horses() -> None:
 
 def test_variants_are_tuned_for_the_same_schemes() -> None:
     for task in ("chunking", "horses"):
-        settings = named(task).settings
+        settings = task_by_name(task).settings
         for net in itertools.chain.from_iterable(settings.families):
             assert [one.scheme for one in tables.tuned(task, "adam") if one.net == net] == list(settings.family_schemes)
         assert not {one.net for one in tables.tuned(task, "sgd")} - {"default"}
@@ -139,7 +139,7 @@ def test_numbers_of_tuned_settings_for_ocr() -> None:
 
 
 def test_alpha_is_1_before_tuning() -> None:
-    recipe = tables.setting("ocr", "marginal", "offline", known={})
+    recipe = tables.setting("ocr", "marginal", "offline", choices={})
     assert (recipe.alpha, recipe.learning_rates) == (1.0, (1e-3,))
 
 
@@ -167,7 +167,7 @@ def test_the_choice_is_the_point_with_the_best_mean_on_validation_examples() -> 
         }
     }  # fmt: skip
     read = json.loads(to_text(found))
-    recipe = tables.setting("ocr", "marginal", "offline", known=read)
+    recipe = tables.setting("ocr", "marginal", "offline", choices=read)
     assert recipe == replace(BASE, scheme="offline", learning_rates=(0.01,), alpha=2.0)
 
 
@@ -266,15 +266,15 @@ def test_settings_are_separate() -> None:
 
 def test_the_file_of_choices_survives_writing_and_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     known = choices_from(tuning_records(lambda one, fold: 90.0 + one.alpha, OFFLINE), "ocr")
-    monkeypatch.setattr(grids, "choices", lambda: json.loads(to_text(known)))
-    assert tables.setting("ocr", "marginal", "offline") == tables.setting("ocr", "marginal", "offline", known=known)
+    monkeypatch.setattr(grids, "stored_choices", lambda: json.loads(to_text(known)))
+    assert tables.setting("ocr", "marginal", "offline") == tables.setting("ocr", "marginal", "offline", choices=known)
     assert tables.setting("ocr", "marginal", "offline").alpha == 4.0
 
 
 @pytest.mark.parametrize(("task", "net"), [("ocr", "sigmoid"), ("chunking", "bilstm"), ("horses", "w16-128")])
 def test_every_setting_has_a_recipe_before_tuning(task: str, net: str) -> None:
     for optimizer, scheme, one in itertools.product(OPTIMIZERS, SCHEMES, ("default", net)):
-        recipe = tables.setting(task, "marginal", scheme, optimizer, known={}, net=one)
+        recipe = tables.setting(task, "marginal", scheme, optimizer, choices={}, net=one)
         assert (recipe.net, recipe.scheme, recipe.optimizer) == (one, scheme, optimizer)
         assert len(recipe.learning_rates) == (3 if scheme == "stage" else 1)
 

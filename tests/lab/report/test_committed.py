@@ -23,7 +23,7 @@ WRITTEN = "protocols"
 def test_the_pages_are_those_of_the_records() -> None:
     pytest.importorskip("matplotlib")
     results = ROOT / "results"
-    options = Options(known=grids.choices(results / "choices.json"), notes=read_notes(results / "notes"))
+    options = Options(choices=grids.stored_choices(results / "choices.json"), notes=read_notes(results / "notes"))
     records = Store(results / "runs.jsonl").records()
     pages = documents(records, options)
     assert len(to_markdown(pages["summary"]).splitlines()) <= 200
@@ -38,7 +38,7 @@ def test_the_pages_are_those_of_the_records() -> None:
 @pytest.mark.slow
 def test_no_cell_mixes_devices_or_precisions() -> None:
     results = Results(Store(ROOT / "results" / "runs.jsonl").records())
-    known = grids.choices(ROOT / "results" / "choices.json")
+    known = grids.stored_choices(ROOT / "results" / "choices.json")
     count = 0
     for task in TASKS:
         evidence = Evidence(results, task, known)

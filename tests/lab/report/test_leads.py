@@ -22,7 +22,7 @@ from equipoise_lab.report.method_tables import heads_grid
 from equipoise_lab.report.one_word_section import one_word_blocks
 from equipoise_lab.report.table_sections import settings_text, table_blocks
 from equipoise_lab.run.store import Record, Store
-from equipoise_lab.tasks import named
+from equipoise_lab.tasks import task_by_name
 
 ROOT = Path(__file__).parents[3]
 TASKS = ("ocr", "chunking", "horses")
@@ -52,8 +52,8 @@ def test_the_rows_are_the_objectives_at_the_default_rate_and_tuned() -> None:
     table = leads.lead("ocr", KNOWN, folds=(0,))
     settings = ["rate 1e-3", "one word per step, rate 1e-3", "tuned"]
     assert [row for _, row in table.rows[:3]] == [f"Cross-entropy, {one}" for one in settings]
-    assert len(table.rows) == 3 * len(named("ocr").objectives)
-    assert len(leads.lead("chunking", {}).rows) == 2 * len(named("chunking").objectives)
+    assert len(table.rows) == 3 * len(task_by_name("ocr").objectives)
+    assert len(leads.lead("chunking", {}).rows) == 2 * len(task_by_name("chunking").objectives)
     for (_, text), column in table.cells:
         recipe = table.cells[("ocr", text), column].recipes[0]
         assert recipe.scheme == column
@@ -206,7 +206,7 @@ def test_the_study_imports_nothing_of_the_package_and_is_short() -> None:
 def test_the_pages_lead_with_the_numbers_that_the_study_recomputes(tmp_path: Path) -> None:
     """Made-up records: failed, missing and repeated runs, and other recipes beside those of the table."""
     choices = ROOT / "results" / "choices.json"
-    stored = grids.choices(choices)
+    stored = grids.stored_choices(choices)
     made = [
         record(one, as_the_paper(one) - 5.0 + 20 * noise(one))
         for task in TASKS
@@ -229,6 +229,6 @@ def test_the_committed_pages_lead_with_the_numbers_that_the_study_recomputes() -
     assert check(found, results / "runs.jsonl", results / "choices.json") > 60
     for task in TASKS:
         text = (ROOT / "docs" / "results" / f"{task}.md").read_text().split("\n## ")[0]
-        for row, cells in pages_cells(found, grids.choices(results / "choices.json"), task).items():
+        for row, cells in pages_cells(found, grids.stored_choices(results / "choices.json"), task).items():
             line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
             assert [cell.split("<br>")[0].strip() or "-" for cell in line.split("|")[2:-1]] == cells

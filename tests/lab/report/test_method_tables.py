@@ -20,7 +20,7 @@ from equipoise_lab.report.readme import fill
 from equipoise_lab.report.tagging_page import behind
 from equipoise_lab.run.store import Record
 
-OPTIONS = Options(known={}, notes={}, draw=False)
+OPTIONS = Options(choices={}, notes={}, draw=False)
 F1 = {"unary": 70.0, "unary_scaled": 75.0, "joint_x1000": 78.0, "learned": 80.0}
 
 

@@ -27,7 +27,7 @@ from equipoise_lab.run.store import Record
 from equipoise_lab.tasks import TASKS
 
 FOLDS = (0, 1)
-OPTIONS = Options(known={}, folds=FOLDS, notes={})
+OPTIONS = Options(choices={}, folds=FOLDS, notes={})
 
 
 def page(found: list[Record], options: Options, name: str = "ocr") -> str:
@@ -253,8 +253,8 @@ def test_choices_are_shown_with_their_grids_and_edges() -> None:
             "valid": 0.97, "runs": 2, "tried": 12, "worst": 0.9,
         },
     }  # fmt: skip
-    recipe = tables.setting("ocr", "marginal", "unary", known=known)
-    text = page(records(tables.runs(recipe, [0], FOLDS)), replace(OPTIONS, known=known))
+    recipe = tables.setting("ocr", "marginal", "unary", choices=known)
+    text = page(records(tables.runs(recipe, [0], FOLDS)), replace(OPTIONS, choices=known))
     assert (
         "| default/adam/marginal/stage | learning rate 0.003, 0.03, 0.003 | "
         "learning rate 0.001 0.003; 0.01 0.03 0.1; 0.0003 0.001 0.003 | learning rate 3 | 97.50 | 20, 2 each |"
@@ -338,7 +338,7 @@ def test_the_stored_choices_are_used_by_default(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     grids.FILE.parent.mkdir()
     grids.FILE.write_text(json.dumps(known))
-    recipe = tables.setting("ocr", "marginal", "unary", known=known)
+    recipe = tables.setting("ocr", "marginal", "unary", choices=known)
     assert recipe.learning_rates == (1e-2,)
     found = [record(one, 92.0) for one in tables.runs(recipe, [0])]
     assert "| 92.00" in page(found, Options())

@@ -20,7 +20,7 @@ from equipoise_lab.report.pages import Options, documents, publish
 from equipoise_lab.report.tagging_page import SUMMARY
 from equipoise_lab.run.store import Record
 
-OPTIONS = Options(known={}, notes={})
+OPTIONS = Options(choices={}, notes={})
 TASKS = ("tagging-conll2000", "tagging-wnut17")
 F1 = {"unary": 85.0, "joint": 85.0, "joint_x10": 86.0, "joint_x100": 88.0, "joint_x1000": 87.0, "learned": 88.5}
 

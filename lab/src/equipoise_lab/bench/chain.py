@@ -105,12 +105,12 @@ def errors(question: str, answer: Any, s: Scores, exact: tuple[Tensor, ...]) -> 
     """One error, or of a loss two: of the gradients with respect to unary and to pairwise."""
     if question == "decode":
         return [_share_not_best(answer, s, exact[0])]
-    found = [_double(each) for each in (answer if len(exact) == 2 else [answer])]
-    if question == "marginals" and found[0].max() <= 0:  # log-marginals
-        found[0] = found[0].exp()
+    answers = [_double(each) for each in (answer if len(exact) == 2 else [answer])]
+    if question == "marginals" and answers[0].max() <= 0:  # log-marginals
+        answers[0] = answers[0].exp()
     places = s.mask.cpu()[..., None]
     weights = (places, torch.ones(())) if len(exact) == 2 else (places,)
-    return [float(((x - y) * w).norm() / (y * w).norm()) for x, y, w in zip(found, exact, weights, strict=True)]
+    return [float(((x - y) * w).norm() / (y * w).norm()) for x, y, w in zip(answers, exact, weights, strict=True)]
 
 
 def _share_not_best(answer: Any, s: Scores, best: Tensor) -> float:
@@ -141,11 +141,11 @@ def run(
     `against` names the peers; if it is empty, all installed peers are measured. `measured` are the rows of an earlier
     report of the same machine: a question that was measured at a size is not measured again.
     """
-    known = importable()
-    unknown = [peer for peer in against if peer not in known]
+    installed = importable()
+    unknown = [peer for peer in against if peer not in installed]
     if unknown:
-        raise ValueError(f"peer {unknown[0]!r} is not installed; installed are {', '.join(known)}")
-    peers = [peer for peer in known if not against or peer in ("equipoise", *against)]
+        raise ValueError(f"peer {unknown[0]!r} is not installed; installed are {', '.join(installed)}")
+    peers = [peer for peer in installed if not against or peer in ("equipoise", *against)]
     report = Report.start(device)
     report.rows = list(measured)
     done = {(row.size, row.question) for row in report.rows}

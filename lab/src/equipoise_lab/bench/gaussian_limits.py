@@ -82,5 +82,5 @@ def _peak_here(name: str, size: Size, device: str) -> float:
 
 
 def _resident(which: str) -> int:
-    found = re.search(rf"{which}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return 1024 * int(found[1]) if found else 0
+    line = re.search(rf"{which}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(line[1]) if line else 0

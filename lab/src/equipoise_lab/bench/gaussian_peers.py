@@ -49,9 +49,9 @@ class Question(NamedTuple):
     def counted(self) -> "Question":
         """The same problem with the number of steps set."""
         unary, embeddings, ridge = self.wide()
-        found = gaussian.cg(multiply, unary, (embeddings, ridge))
-        assert found.iterations is not None
-        return self._replace(steps=int(found.iterations.max()))
+        answer = gaussian.cg(multiply, unary, (embeddings, ridge))
+        assert answer.iterations is not None
+        return self._replace(steps=int(answer.iterations.max()))
 
 
 def equipoise(q: Question) -> Tensor:

@@ -206,9 +206,9 @@ def run(device: str, seconds: float = 1.0) -> Iterator[Report]:
         if importlib.util.find_spec(module) is not None
     }
     for step in ("training", "inference"):
-        found = measure_warm({name: both[step] for name, both in calls.items()}, seconds, wait)
-        base = found[BASE]
-        for name, times in found.items():
+        measured = measure_warm({name: both[step] for name, both in calls.items()}, seconds, wait)
+        base = measured[BASE]
+        for name, times in measured.items():
             if isinstance(times, str):
                 report.rows.append(Row(step, name, None, None, None, times))
                 continue

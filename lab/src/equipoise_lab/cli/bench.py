@@ -63,8 +63,8 @@ def bench(
                     json_to.write_text(json.dumps(report.to_json(), indent=1) + "\n")
                     written = True
     except KeyboardInterrupt:
-        kept = f"the finished measurements are in {json_to}" if written else "nothing was saved"
-        raise KeyboardInterrupt(kept) from None
+        where = f"the finished measurements are in {json_to}" if written else "nothing was saved"
+        raise KeyboardInterrupt(where) from None
     console.print(_table(report))
     if report.busy:
         console.print(
@@ -119,14 +119,14 @@ def _training(console: Console, device: str, json_to: Path | None) -> None:
     """Replica-epochs per second, next to the limit of the hardware: there is no other library to compare with."""
     sizes = (72, 360) if device == "cuda" else (1, 4)
     with console.status(f"training OCR on {device}"):
-        found = training_bench.report(device, sizes, epochs=4 if device == "cuda" else 2)
+        measured = training_bench.report(device, sizes, epochs=4 if device == "cuda" else 2)
     if json_to is not None:
         json_to.parent.mkdir(parents=True, exist_ok=True)
-        json_to.write_text(json.dumps(found.to_json(), indent=1) + "\n")
-    table = Table(title=f"{found.device}, torch {found.torch}: replica-epochs per second")
+        json_to.write_text(json.dumps(measured.to_json(), indent=1) + "\n")
+    table = Table(title=f"{measured.device}, torch {measured.torch}: replica-epochs per second")
     for heading in ("replicas", "precision", "objective", "per second", "H200 floor", "test %"):
         table.add_column(heading, justify="left" if heading in ("precision", "objective") else "right")
-    for row in found.rows:
+    for row in measured.rows:
         figures = f"{row.per_second:.1f}", f"{row.floor_per_second:.0f}", f"{100 * row.test:.1f}"
         table.add_row(str(row.replicas), row.precision, row.objective, *figures)
     console.print(table)

@@ -19,7 +19,7 @@ from ..run import catalogue, choosing, runner
 from ..run.local import Local
 from ..run.ray import Cluster
 from ..run.store import Store
-from ..tasks import TASKS, named
+from ..tasks import TASKS, task_by_name
 from .progress import counting, training
 
 STORE = Path("results/runs.jsonl")
@@ -63,11 +63,11 @@ def reproduce(
         store: File of records, one line per run. Chosen hyperparameters are read from choices.json beside it.
         plan: Print the number of runs as JSON, and run nothing.
     """
-    named(task)
+    task_by_name(task)
     which: dict[str, Any] = {"seeds": range(seeds), "folds": None if folds is None else range(folds)}
     records = Store(store)
     names = _names(what, task)
-    stored = grids.choices(store.with_name(CHOICES))
+    stored = grids.stored_choices(store.with_name(CHOICES))
     if plan:
         recipes = [r for name in names for r in catalogue.recipes(name, task, records, choices=stored, **which)]
         wanted, missing = len({recipe.key for recipe in recipes}), len(records.missing(recipes))
@@ -127,12 +127,12 @@ def report(
     records = Store(store).records()
     if not records:
         raise ValueError(f"{store} has no records: `equipoise-lab reproduce` makes them")
-    known = grids.choices(store.with_name(CHOICES))
+    choices = grids.stored_choices(store.with_name(CHOICES))
     if choose:
-        known = {key: choice for task in TASKS for key, choice in choosing.choices_from(records, task=task).items()}
-        write_whole(store.with_name(CHOICES), choosing.to_text(known))
+        choices = {key: choice for task in TASKS for key, choice in choosing.choices_from(records, task=task).items()}
+        write_whole(store.with_name(CHOICES), choosing.to_text(choices))
     options = pages.Options(
-        known=known,
+        choices=choices,
         seeds=tuple(range(seeds)),
         folds=None if folds is None else tuple(range(folds)),
         notes=pages.read_notes(store.with_name(NOTES)),
@@ -147,11 +147,11 @@ def _print_waiting(runs: int) -> None:
 
 
 def _names(what: str, task: str) -> list[str]:
-    known = [*catalogue.tuning(task), *catalogue.names(task)]
+    names = [*catalogue.tuning(task), *catalogue.names(task)]
     if what == "all":
-        return known
-    if what not in (known := [*known, *catalogue.further(task)]):
-        near = difflib.get_close_matches(what, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"the names are {', '.join(known)}"
+        return names
+    if what not in (names := [*names, *catalogue.further(task)]):
+        near = difflib.get_close_matches(what, names, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the names are {', '.join(names)}"
         raise ValueError(f"there is no {what!r}; {hint}")
     return [what]

@@ -51,9 +51,9 @@ def predict(
     loaded = Model.load(model, device)
     say = _ignore if as_json else print
     request = Request(source, out, marginals, fold, limit, as_json, say, _warn)
-    found = loaded.task.predict(loaded, request)
-    if as_json and found is not None:
-        json.dump(found, sys.stdout, indent=1)
+    predictions = loaded.task.predict(loaded, request)
+    if as_json and predictions is not None:
+        json.dump(predictions, sys.stdout, indent=1)
         print()
     if request.failed:
         sys.exit(1)

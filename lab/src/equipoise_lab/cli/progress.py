@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from ..recipe import Recipe
-from ..tasks import named
+from ..tasks import task_by_name
 from ..training.phases import phases
 from ..training.replica import Replica
 
@@ -28,7 +28,7 @@ class TrainingProgress:
 
     def __init__(self, recipes: Sequence[Recipe], show: Callable[["TrainingProgress"], None], seconds: float) -> None:
         self.replicas: Sequence[Replica] = [Replica(recipe) for recipe in recipes]
-        self.metric = named(recipes[0].task).metric if recipes else ""
+        self.metric = task_by_name(recipes[0].task).metric if recipes else ""
         self.batch, self.batches = 0, 0
         self._show, self.seconds = show, seconds
         self.last, self.shown = time.monotonic(), True

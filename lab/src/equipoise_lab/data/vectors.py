@@ -57,9 +57,9 @@ class Vectors:
     def look_up(self, words: Sequence[str]) -> tuple[Tensor, Tensor]:
         """The vector of each word, (len(words), 50), 0 if unknown; and whether it is known, (len(words),)."""
         rows = torch.tensor([self.row_of.get(self.form(word), -1) for word in words], dtype=torch.long)
-        found = self.values.new_zeros(len(words), SIZE)
-        found[rows >= 0] = self.values[rows[rows >= 0]]
-        return found, rows >= 0
+        values = self.values.new_zeros(len(words), SIZE)
+        values[rows >= 0] = self.values[rows[rows >= 0]]
+        return values, rows >= 0
 
     def merged(self, other: "Vectors") -> "Vectors":
         """These vectors, and those of `other` for words that have none here."""
@@ -95,11 +95,11 @@ def read_senna(words_path: Path, vectors_path: Path, words: Iterable[str]) -> Ve
     wanted = {senna_form(word) for word in words}
     row_of: dict[str, int] = {}
     rows: list[list[float]] = []
-    for named, numbered in zip_longest(lines(words_path), lines(vectors_path)):
-        if named is None or numbered is None:
-            longer, shorter = (vectors_path, words_path) if named is None else (words_path, vectors_path)
+    for word_line, numbers_line in zip_longest(lines(words_path), lines(vectors_path)):
+        if word_line is None or numbers_line is None:
+            longer, shorter = (vectors_path, words_path) if word_line is None else (words_path, vectors_path)
             raise DataError(f"{longer} has more lines than {shorter}: both files must be from the same release")
-        word, (number, numbers) = named[1].strip(), numbered
+        word, (number, numbers) = word_line[1].strip(), numbers_line
         if word in wanted and word not in row_of:
             row_of[word] = len(rows)
             rows.append(_numbers(vectors_path, number, numbers))

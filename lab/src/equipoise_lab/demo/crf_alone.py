@@ -130,8 +130,8 @@ def shares(method: Method, case: Case, rates: Sequence[float] = RATES, seeds: in
     true = (chain.decode(scores, transitions(case.keep).log())[0] == labels).float().mean()
     with torch.no_grad():
         predicted = chain.decode(*trained.potentials(case.factor * scores))[0]
-    found = (predicted == labels).float().mean((1, 2))
-    return ((found - alone) / (true - alone)).unflatten(0, (seeds, len(rates)))
+    accuracy = (predicted == labels).float().mean((1, 2))
+    return ((accuracy - alone) / (true - alone)).unflatten(0, (seeds, len(rates)))
 
 
 class Trained(NamedTuple):
@@ -180,8 +180,8 @@ def descend(method: Method, case: Case, rates: Tensor, model: Trained, batches: 
         repeat = e // len(scores)
         unary, pairwise = model.potentials((case.factor * scores).repeat_interleave(repeat, 0))
         losses = objectives.likelihood(unary, pairwise, labels.repeat_interleave(repeat, 0))
-        found = torch.autograd.grad(losses.mean(1).sum(), list(parameters.values()))
-        gradients = dict(zip(parameters, found, strict=True))
+        each = torch.autograd.grad(losses.mean(1).sum(), list(parameters.values()))
+        gradients = dict(zip(parameters, each, strict=True))
         rate = rates * schedules.linear(taken, warmup, total)
         clip = clipping.factor(gradients, limit)
         optimizers.step(rule, parameters, gradients, state, taken, rate, moves, decay, factors=factors, clip=clip)

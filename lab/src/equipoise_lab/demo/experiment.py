@@ -7,7 +7,7 @@ from typing import Any
 from equipoise.scaling import Verdict, verdict
 
 from ..data import ocr
-from ..tasks import named
+from ..tasks import task_by_name
 from ..training import Model, Recipe, Run, train
 from ..training.engine import Watch
 from ..training.steps import Step
@@ -50,7 +50,7 @@ class Outcome:
 def recipes(epochs: int = EPOCHS, fold: int = 0, seed: int = 0) -> list[Recipe]:
     """Seven short recipes: the learning rate falls, and training stops, as soon as an epoch gains little."""
     short: dict[str, Any] = {"max_epochs": epochs, "threshold": 5e-3, "plateau": 1, "stop": 3}
-    settings = named("ocr").settings
+    settings = task_by_name("ocr").settings
     short |= {"fold": fold, "seed": seed, "patience": "exact", "subset": settings.base.subset}
     chosen = [settings.recipe("marginal", scheme, **short) for scheme in SCHEMES]
     return [recipe if recipe.scheme == "stage" else replace(recipe, learning_rates=(RATE,)) for recipe in chosen]
@@ -63,7 +63,7 @@ def run(which: Sequence[Recipe], watch: Watch | None = None, step: Step | None =
         which,
         watch=watch,
         step=step,
-        done=lambda run, found: models.update({run.recipe.scheme: Model(run.recipe, found)}),
+        done=lambda run, parameters: models.update({run.recipe.scheme: Model(run.recipe, parameters)}),
     )
     runs = {run.recipe.scheme: run for run in finished}
     verdicts = {

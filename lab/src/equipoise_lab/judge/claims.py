@@ -1,6 +1,6 @@
 """The claims of the paper, and ours, each with its checks."""
 
-from ..tasks import named
+from ..tasks import task_by_name
 from . import figure_checks, finetuning, frozen, one_word, table_checks
 from .table_checks import PAPER_SCHEMES, REMEDIES
 from .verdicts import Claim
@@ -189,5 +189,5 @@ def about(task: str) -> tuple[Claim, ...]:
     >>> about("horses") == CLAIMS, about("tagging-wnut17")[0].name
     (True, 'frozen-rival')
     """
-    settings = named(task).settings
+    settings = task_by_name(task).settings
     return CLAIMS if settings.tuned else (*frozen.CLAIMS, *(finetuning.CLAIMS if settings.experiments else ()))

@@ -88,16 +88,16 @@ Rule = Callable[[Effect, float, Comparison], str]
 
 
 def better(evidence: Evidence, name: str, first: Side, second: Side, metric: str = "test") -> Check:
-    def rule(effect: Effect, m: float, found: Comparison) -> str:
+    def rule(effect: Effect, m: float, compared: Comparison) -> str:
         outcome = effect.beats(m)
-        return NO if outcome == YES and found.first <= found.second else outcome
+        return NO if outcome == YES and compared.first <= compared.second else outcome
 
     return _check(evidence, name, first, second, rule, metric)
 
 
 def as_good(evidence: Evidence, name: str, first: Side, second: Side, gap: Gap | None = None) -> Check:
-    def rule(effect: Effect, m: float, found: Comparison) -> str:
-        return NO if found.diverged[0] > found.diverged[1] else effect.within(-m)
+    def rule(effect: Effect, m: float, compared: Comparison) -> str:
+        return NO if compared.diverged[0] > compared.diverged[1] else effect.within(-m)
 
     return _check(evidence, name, first, second, rule, gap=gap)
 
@@ -124,13 +124,13 @@ def slightly_worse(evidence: Evidence, name: str, first: Side, second: Side) -> 
 
 def gap(evidence: Evidence, remedy: Sequence[Recipe], joint: Sequence[Recipe], stage: Sequence[Recipe]) -> Gap | None:
     """The gap and what the remedy closes of it, over the runs that all three have; None with fewer than six."""
-    found = compare(stage, joint, evidence.results)
-    if found is None:
+    compared = compare(stage, joint, evidence.results)
+    if compared is None:
         return None
     of_remedy, of_joint = (by_run(cell, evidence.results) for cell in (remedy, joint))
-    keys = [key for key in found.differences if key in of_remedy]
+    keys = [key for key in compared.differences if key in of_remedy]
     sample = Sample(
-        {key: of_remedy[key] - of_joint[key] for key in keys}, {key: found.differences[key] for key in keys}, "share"
+        {key: of_remedy[key] - of_joint[key] for key in keys}, {key: compared.differences[key] for key in keys}, "share"
     )
     if estimate([sample]) is None:
         return None
@@ -148,28 +148,28 @@ def _check(
     gap: Gap | None = None,
     m: float | None = None,
 ) -> Check:
-    found = compare(first[1], second[1], evidence.results, metric)
-    if found is None:
+    compared = compare(first[1], second[1], evidence.results, metric)
+    if compared is None:
         return Check(name)
-    if found.first == found.second == 0.0:
+    if compared.first == compared.second == 0.0:
         return Check(name, numbers="0.00 in every run of both")
     unit = "epochs" if metric == "epochs" else "points"
     size = m if m is not None else 0.0 if unit == "epochs" else margin(first[1][0], second[1][0])
     label = {"test": "", "train": " on training examples", "epochs": " epochs"}[metric]
-    sides = zip((first[0], second[0]), (found.first, found.second), found.diverged, strict=True)
+    sides = zip((first[0], second[0]), (compared.first, compared.second), compared.diverged, strict=True)
     shown = ", ".join(f"{side} {mean:.2f}{label}{_diverged(count)}" for side, mean, count in sides)
 
     def measure(level: float) -> Effect:
-        pairs = found.pairs(level)
+        pairs = compared.pairs(level)
         return Effect(pairs.typical, pairs.low, pairs.high, unit)
 
     return decide(
         name,
-        f"{shown}; {found.p_values}",
+        f"{shown}; {compared.p_values}",
         measure,
-        lambda effect: rule(effect, size, found),
+        lambda effect: rule(effect, size, compared),
         margin=None if unit == "epochs" else size,
-        sample=Sample(found.differences, unit=unit),
+        sample=Sample(compared.differences, unit=unit),
         gap=gap,
     )
 

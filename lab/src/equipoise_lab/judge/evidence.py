@@ -16,7 +16,7 @@ class Evidence:
 
     results: Results
     task: str
-    known: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, Any] = field(default_factory=dict)
     """The hyperparameters that tuning chose."""
     seeds: tuple[int, ...] = tuple(tables.SEEDS)
     folds: tuple[int, ...] | None = None
@@ -25,27 +25,27 @@ class Evidence:
 
     def table(self, name: str) -> tables.Table:
         """A table of the task."""
-        return self._cached(name, lambda: catalogue.every(self.task)[name](self.task, self.known, **self._which))
+        return self._cached(name, lambda: catalogue.every(self.task)[name](self.task, self.choices, **self._which))
 
     def figure(self, name: str) -> figures.Figure:
         """A figure of the task."""
-        return self._cached(name, lambda: catalogue.every(self.task)[name](self.task, self.known, **self._which))
+        return self._cached(name, lambda: catalogue.every(self.task)[name](self.task, self.choices, **self._which))
 
     @property
     def frozen(self) -> tables.Table:
         """The table of the frozen methods of fine-tuning."""
-        found: tables.Table = self._cached("frozen", lambda: frozen.table(self.task, self.seeds))
-        return found
+        table: tables.Table = self._cached("frozen", lambda: frozen.table(self.task, self.seeds))
+        return table
 
     @property
     def lead(self) -> tables.Table:
         """The table that the page of the task starts with."""
-        found: tables.Table = self._cached("lead", lambda: leads.lead(self.task, self.known, **self._which))
-        return found
+        table: tables.Table = self._cached("lead", lambda: leads.lead(self.task, self.choices, **self._which))
+        return table
 
     def runs(self, objective: str, scheme: str, **more: Any) -> tuple[Recipe, ...]:
         """The recipes of a cell; `more` as for `tables.setting`."""
-        recipe = tables.setting(self.task, objective, scheme, known=self.known, **more)
+        recipe = tables.setting(self.task, objective, scheme, choices=self.choices, **more)
         return self._cached(recipe, lambda: tables.runs(recipe, **self._which))
 
     @property

@@ -54,9 +54,9 @@ def judge_page(every: Iterable[Evidence]) -> dict[str, list[Verdict]]:
         if claim.tasks is None or one.task in claim.tasks
     ]
     corrected = iter(holm([check for verdict in verdicts for check in verdict.checks]))
-    found: dict[str, list[Verdict]] = {}
+    by_task: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         checks = tuple(next(corrected) for _ in verdict.checks)
         judged = replace(verdict, checks=checks, status=status([check.outcome for check in checks]))
-        found.setdefault(verdict.task, []).append(judged)
-    return found
+        by_task.setdefault(verdict.task, []).append(judged)
+    return by_task

@@ -122,21 +122,21 @@ def stage_ratios(evidence: Evidence) -> list[Check]:
 
 def rate_ranges(evidence: Evidence) -> dict[str, tuple[float, float, float]]:
     """For each scheme with results at all learning rates: its best mean, and the range within 0.3 points of it."""
-    found = {}
+    ranges = {}
     for curve in evidence.figure("rates").curves:
         points = levels(sweep(curve.recipes, evidence.results))
         means = {rate: mean for rate, mean in points.items() if rate is not None}
         if set(means) == set(figures.RATES):
-            found[curve.label] = (max(means.values()), *tolerated(means))
-    return found
+            ranges[curve.label] = (max(means.values()), *tolerated(means))
+    return ranges
 
 
 def wider_rates(evidence: Evidence) -> list[Check]:
     """On a grid of learning rates, without an interval."""
-    name, found = "learned compared with joint", rate_ranges(evidence)
-    if not {"learned", "joint"} <= set(found):
+    name, ranges = "learned compared with joint", rate_ranges(evidence)
+    if not {"learned", "joint"} <= set(ranges):
         return [Check(name)]
-    (best, low, high), (joint_best, joint_low, joint_high) = found["learned"], found["joint"]
+    (best, low, high), (joint_best, joint_low, joint_high) = ranges["learned"], ranges["joint"]
     factor, joint_factor = high / low, joint_high / joint_low
     numbers = (
         f"learned: a factor of {factor:.0f} ({low:g} to {high:g}, best {best:.2f}); "
@@ -147,10 +147,10 @@ def wider_rates(evidence: Evidence) -> list[Check]:
 
 def two_decades(evidence: Evidence) -> list[Check]:
     """On a grid of learning rates, without an interval."""
-    name, found = "learned", rate_ranges(evidence)
-    if "learned" not in found:
+    name, ranges = "learned", rate_ranges(evidence)
+    if "learned" not in ranges:
         return [Check(name)]
-    best, low, high = found["learned"]
+    best, low, high = ranges["learned"]
     numbers = f"a factor of {high / low:.0f} ({low:g} to {high:g}, best {best:.2f})"
     return [Check(name, YES if high / low > TWO_DECADES / 1.001 else NO, numbers)]
 
@@ -161,12 +161,12 @@ def keeps_its_start(evidence: Evidence) -> list[Check]:
     checks = []
     for alpha, recipes in online.recipes.items():
         assert alpha is not None
-        found = {(kept.recipe.seed, kept.recipe.fold): kept.alpha for kept in evidence.results.of(recipes)}
+        ends = {(record.recipe.seed, record.recipe.fold): record.alpha for record in evidence.results.of(recipes)}
         name = f"started with {fraction(alpha)}"
-        if len(found) < ENOUGH:
+        if len(ends) < ENOUGH:
             checks.append(Check(name))
             continue
-        count = sum(end == alpha for end in found.values())
-        outcome = YES if count / len(found) >= STAYS else NO
-        checks.append(Check(name, outcome, f"{count} of {len(found)} runs end with it", proportion(count, len(found))))
+        count = sum(end == alpha for end in ends.values())
+        outcome = YES if count / len(ends) >= STAYS else NO
+        checks.append(Check(name, outcome, f"{count} of {len(ends)} runs end with it", proportion(count, len(ends))))
     return checks

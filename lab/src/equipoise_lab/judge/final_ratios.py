@@ -55,18 +55,18 @@ class Range(NamedTuple):
 
 def final_ratios(evidence: Evidence, table: Table) -> list[Final]:
     """Every cell of a table that has runs and a softmax cell in its row, except softmax itself."""
-    found = []
+    finals = []
     for (row, scheme), cell in table.cells.items():
         softmax = table.cells.get((row, "unary"))
         if scheme == "unary" or softmax is None:
             continue
         alone, here = by_run(softmax.recipes, evidence.results), by_run(cell.recipes, evidence.results)
-        ends = {(kept.recipe.seed, kept.recipe.fold): kept.ratio for kept in evidence.results.of(cell.recipes)}
+        ends = {(record.recipe.seed, record.recipe.fold): record.ratio for record in evidence.results.of(cell.recipes)}
         gains = {key: here[key] - alone[key] for key in here if key in alone and math.isfinite(ends[key])}
         if gains:
             ratios = tuple(ends[key] for key in gains)
-            found.append(Final(row, scheme, ratios, tuple(gains.values()), estimate([Sample(gains)])))
-    return found
+            finals.append(Final(row, scheme, ratios, tuple(gains.values()), estimate([Sample(gains)])))
+    return finals
 
 
 def by_range(finals: Iterable[Final]) -> list[Range]:
@@ -76,9 +76,9 @@ def by_range(finals: Iterable[Final]) -> list[Range]:
     [Range(low=0.16666666666666666, high=1.0, runs=2, gain=1.5), Range(low=10.0, high=30.0, runs=1, gain=0.1)]
     """
     runs = [run for one in finals for run in zip(one.ratios, one.gains, strict=True)]
-    found = []
+    ranges = []
     for low, high in itertools.pairwise(EDGES):
         gains = [gain for ratio, gain in runs if low <= ratio < high]
         if gains:
-            found.append(Range(low, high, len(gains), float(np.mean(gains))))
-    return found
+            ranges.append(Range(low, high, len(gains), float(np.mean(gains))))
+    return ranges

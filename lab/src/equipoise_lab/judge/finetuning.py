@@ -32,10 +32,10 @@ def side(evidence: Evidence, table: str, row: Row, scheme: str) -> Side:
 def not_below_best(evidence: Evidence, table: str, row: Row, others: Sequence[str]) -> Check:
     """Learned scaling compared with the best of the others; not tested if one of them has no runs."""
     sides = [side(evidence, table, row, scheme) for scheme in others]
-    found = [summarize(recipes, evidence.results) for _, recipes in sides]
-    if any(not summary.runs + summary.failed for summary in found) or all(summary.mean is None for summary in found):
+    summaries = [summarize(recipes, evidence.results) for _, recipes in sides]
+    if any(not x.runs + x.failed for x in summaries) or all(x.mean is None for x in summaries):
         return Check(row[1])
-    means = [-1.0 if summary.mean is None else summary.mean for summary in found]
+    means = [-1.0 if summary.mean is None else summary.mean for summary in summaries]
     best = sides[means.index(max(means))]
     learned = side(evidence, table, row, "learned")
     return not_below(evidence, row[1], learned, best, noninferiority(learned[1][0]))

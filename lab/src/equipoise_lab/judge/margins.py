@@ -65,5 +65,5 @@ def deviation(recipe: Recipe) -> float:
         if printed is not None and printed.spread is not None:
             return printed.spread
     row = [paper.CELLS.get((recipe.task, "adam", recipe.objective, scheme)) for scheme in paper.SCHEMES.split()]
-    known = [cell.spread for cell in row if cell is not None and cell.spread is not None]
-    return math.sqrt(sum(s * s for s in known) / len(known)) if known else UNKNOWN
+    spreads = [cell.spread for cell in row if cell is not None and cell.spread is not None]
+    return math.sqrt(sum(s * s for s in spreads) / len(spreads)) if spreads else UNKNOWN

@@ -46,8 +46,8 @@ class Pairs:
 def pair(differences: np.ndarray, level: float = LEVEL) -> Pairs:
     """The statistics of the differences (n,), with the interval that has the probability 1 - level.
 
-    >>> found = pair(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
-    >>> round(found.low, 3), round(found.high, 3), round(found.p, 4)  # 3.5 ± 2.571 * 1.871 / sqrt(6)
+    >>> result = pair(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+    >>> round(result.low, 3), round(result.high, 3), round(result.p, 4)  # 3.5 ± 2.571 * 1.871 / sqrt(6)
     (1.537, 5.463, 0.0059)
     """
     return (signed_ranks if len(differences) >= RANKED else by_mean)(differences, level)

@@ -33,16 +33,16 @@ def ratios(recipes: Iterable[Recipe], results: Results) -> list[list[np.ndarray]
     >>> ratios([Recipe("ocr")], Results([]))
     []
     """
-    found = []
-    for kept in results.of(recipes):
-        if kept.history is None or kept.failed is not None:
+    curves = []
+    for record in results.of(recipes):
+        if record.history is None or record.failed is not None:
             continue
-        phase = np.array(kept.history["phase"])
-        ratio = np.array([math.nan if x is None else x for x in kept.history["ratio"]], dtype=float)
+        phase = np.array(record.history["phase"])
+        ratio = np.array([math.nan if x is None else x for x in record.history["ratio"]], dtype=float)
         phases = [ratio[phase == number] for number in np.unique(phase)]
         if all(np.isfinite(part).all() for part in phases):
-            found.append(phases)
-    return found
+            curves.append(phases)
+    return curves
 
 
 def ratio_curve(recipes: Iterable[Recipe], results: Results) -> RatioCurve | None:

@@ -34,18 +34,18 @@ class Results:
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self._known = {kept.recipe: kept for kept in records}
+        self._by_recipe = {record.recipe: record for record in records}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_recipe)
 
     @property
     def records(self) -> list[Record]:
-        return list(self._known.values())
+        return list(self._by_recipe.values())
 
     def of(self, recipes: Iterable[Recipe]) -> list[Record]:
         """The records of these recipes, in the same order, without duplicates."""
-        return [self._known[recipe] for recipe in dict.fromkeys(recipes) if recipe in self._known]
+        return [self._by_recipe[recipe] for recipe in dict.fromkeys(recipes) if recipe in self._by_recipe]
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def summarize(recipes: Sequence[Recipe], results: Results, metric: str = "test")
     >>> summarize([Recipe("ocr", fold=fold) for fold in range(9)], Results([])).missing
     9
     """
-    found = results.of(recipes)
-    good = [kept for kept in found if kept.failed is None]
+    of_recipes = results.of(recipes)
+    good = [record for record in of_recipes if record.failed is None]
     values = list(by_seed(recipes, results, metric).values())
     return Summary(
         mean=float(np.mean(values)) if values else None,
@@ -100,31 +100,31 @@ def summarize(recipes: Sequence[Recipe], results: Results, metric: str = "test")
         seeds=len(values),
         runs=len(good),
         requested=len(set(recipes)),
-        failed=len(found) - len(good),
+        failed=len(of_recipes) - len(good),
         diverged=_diverged(good),
-        seconds=float(np.mean([kept.seconds for kept in good])) if good else None,
-        epochs=float(np.mean([kept.epochs for kept in good])) if good else None,
-        dead=sum(kept.dead for kept in good),
+        seconds=float(np.mean([record.seconds for record in good])) if good else None,
+        epochs=float(np.mean([record.epochs for record in good])) if good else None,
+        dead=sum(record.dead for record in good),
     )
 
 
 def by_run(recipes: Iterable[Recipe], results: Results, metric: str = "test") -> dict[tuple[int, int], float]:
     """The metric of each run that has a result, by (seed, fold)."""
-    good = [kept for kept in results.of(recipes) if kept.failed is None]
-    return {(kept.recipe.seed, kept.recipe.fold): _value(kept, metric) for kept in good}
+    good = [record for record in results.of(recipes) if record.failed is None]
+    return {(record.recipe.seed, record.recipe.fold): _value(record, metric) for record in good}
 
 
 def by_seed(recipes: Iterable[Recipe], results: Results, metric: str = "test") -> dict[int, float]:
     """The mean over folds of each complete seed."""
     recipes = list(recipes)
-    found = by_run(recipes, results, metric)
+    values = by_run(recipes, results, metric)
     wanted: dict[int, set[int]] = {}
     for recipe in recipes:
         wanted.setdefault(recipe.seed, set()).add(recipe.fold)
     return {
-        seed: float(np.mean([found[seed, fold] for fold in sorted(folds)]))
+        seed: float(np.mean([values[seed, fold] for fold in sorted(folds)]))
         for seed, folds in wanted.items()
-        if all(math.isfinite(found.get((seed, fold), math.nan)) for fold in folds)
+        if all(math.isfinite(values.get((seed, fold), math.nan)) for fold in folds)
     }
 
 
@@ -221,12 +221,12 @@ def signed(points: float) -> str:
 
 
 def _diverged(runs: Sequence[Record]) -> int:
-    tests = np.array([kept.test for kept in runs])
+    tests = np.array([record.test for record in runs])
     return int((tests < 0.75 * np.median(tests)).sum()) if len(runs) else 0
 
 
-def _value(kept: Record, metric: str) -> float:
-    return float(getattr(kept, metric)) * (100.0 if metric in POINTS else 1.0)
+def _value(record: Record, metric: str) -> float:
+    return float(getattr(record, metric)) * (100.0 if metric in POINTS else 1.0)
 
 
 def _p(p: float) -> str:

@@ -30,8 +30,8 @@ def sweep(
 
 def common_folds(cells: Iterable[Sequence[Recipe]], results: Results) -> set[int]:
     """The folds of which every cell has a run."""
-    found = [{kept.recipe.fold for kept in results.of(cell)} for cell in cells]
-    return set.intersection(*found) if found else set()
+    folds = [{record.recipe.fold for record in results.of(cell)} for cell in cells]
+    return set.intersection(*folds) if folds else set()
 
 
 def summaries(figure: Figure, results: Results) -> dict[str, dict[float | None, Summary]]:
@@ -42,13 +42,13 @@ def summaries(figure: Figure, results: Results) -> dict[str, dict[float | None, 
 
 def levels(points: Mapping[X, Summary]) -> dict[X, float]:
     """The means of the points that were run; minus infinity where runs failed and no seed is complete."""
-    found = {}
+    means = {}
     for x, summary in points.items():
         if summary.mean is not None:
-            found[x] = summary.mean
+            means[x] = summary.mean
         elif summary.failed:
-            found[x] = -math.inf
-    return found
+            means[x] = -math.inf
+    return means
 
 
 def tolerated(means: Mapping[float, float], within: float = TOLERANCE) -> tuple[float, float]:

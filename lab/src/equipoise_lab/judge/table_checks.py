@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..plan import leads, paper, tables
-from ..tasks import named
+from ..tasks import task_by_name
 from .comparisons import Check, Gap, Side, alike, as_good, behind, better, decide, gap, not_below, slightly_worse
 from .effects import NOT_TESTED, Effect, Sample, estimate
 from .evidence import Evidence
@@ -24,13 +24,13 @@ Checks = Callable[[Evidence], list[Check]]
 
 def each_objective(check: Callable[[Evidence, str, str], Check]) -> Checks:
     """One check per objective; `check` gets the evidence, the objective and its title."""
-    return lambda evidence: [check(evidence, o, tables.TITLES[o]) for o in named(evidence.task).objectives]
+    return lambda evidence: [check(evidence, o, tables.TITLES[o]) for o in task_by_name(evidence.task).objectives]
 
 
 def each_cell(schemes: tuple[str, ...], check: Callable[[Evidence, str, str, str], Check]) -> Checks:
     return lambda evidence: [
         check(evidence, o, scheme, f"{tables.TITLES[o]}, {scheme}")
-        for o, scheme in itertools.product(named(evidence.task).objectives, schemes)
+        for o, scheme in itertools.product(task_by_name(evidence.task).objectives, schemes)
     ]
 
 
@@ -74,7 +74,7 @@ def sgd_worse(evidence: Evidence, objective: str, scheme: str, name: str) -> Che
 def learned_does_no_harm(evidence: Evidence) -> list[Check]:
     """In every cell of the main and SGD tables."""
     checks = []
-    for objective, optimizer in itertools.product(named(evidence.task).objectives, ("adam", "sgd")):
+    for objective, optimizer in itertools.product(task_by_name(evidence.task).objectives, ("adam", "sgd")):
         learned, joint = ((one, evidence.runs(objective, one, optimizer=optimizer)) for one in ("learned", "joint"))
         name = f"{tables.TITLES[objective]}, {'Adam' if optimizer == 'adam' else 'SGD'}"
         checks.append(not_below(evidence, name, learned, joint, HARM))
@@ -84,7 +84,7 @@ def learned_does_no_harm(evidence: Evidence) -> list[Check]:
 def temperature(evidence: Evidence) -> list[Check]:
     """Temperature stays behind stage. Only tested where there is a gap to close."""
     checks = []
-    for objective, normalize in itertools.product(named(evidence.task).objectives, (False, True)):
+    for objective, normalize in itertools.product(task_by_name(evidence.task).objectives, (False, True)):
         name = f"{tables.TITLES[objective]}, {'normalized' if normalize else 'plain'}"
         scaled = ("temperature", evidence.runs(objective, "temperature", normalize=normalize))
         closing = _gap(evidence, objective, scaled)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dropout import GPU, SPAN, Dropout, kept, threshold
+from .dropout import GPU, SPAN, Dropout, keeps, threshold
 from .recurrence import Rows
 
 TILES = 64, 128
@@ -44,7 +44,7 @@ def padded(qkv: Tensor, rows: Rows, heads: int, drop: Dropout | None) -> Tensor:
     if drop is not None:
         seeds = drop.seeds()
         if drop.rate > 0:
-            keep = kept(seeds, _numbers(b, heads, rows.longest, qkv.device).expand_as(weights), drop.rate)
+            keep = keeps(seeds, _numbers(b, heads, rows.longest, qkv.device).expand_as(weights), drop.rate)
             weights = torch.where(keep, weights * (1 / (1 - drop.rate)), 0)
     mixed = (weights.to(v.dtype) @ v).transpose(2, 3).flatten(3).flatten(1, 2)  # (E, B * L, H)
     out = mixed.new_zeros(e, count + 1, mixed.shape[-1])  # one row more, for positions beyond a sequence

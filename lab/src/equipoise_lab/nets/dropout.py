@@ -65,7 +65,7 @@ class Dropout:
             return x
         if x.is_cuda and GPU:
             return _Drop.apply(x, rows, seeds, self.rate)
-        return torch.where(kept(seeds, elements(rows, x.shape[-1]), self.rate), x * (1 / (1 - self.rate)), 0)
+        return torch.where(keeps(seeds, elements(rows, x.shape[-1]), self.rate), x * (1 / (1 - self.rate)), 0)
 
 
 def elements(rows: Tensor, width: int) -> Tensor:
@@ -73,7 +73,7 @@ def elements(rows: Tensor, width: int) -> Tensor:
     return rows[..., None] * width + torch.arange(width, device=rows.device)
 
 
-def kept(seeds: Tensor, numbers: Tensor, rate: float) -> Tensor:
+def keeps(seeds: Tensor, numbers: Tensor, rate: float) -> Tensor:
     """Which elements with these numbers (E, ...) are kept, for the seeds (E, 2) of a place."""
     first, second = (x.view(-1, *[1] * (numbers.ndim - 1)) for x in seeds.unbind(-1))
     return _mix(_mix((numbers ^ first) & _WORD) + second) >= threshold(rate)

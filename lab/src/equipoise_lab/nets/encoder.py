@@ -175,24 +175,24 @@ def from_checkpoint(tensors: Parameters, fields: dict[str, Any]) -> Parameters:
             raise ValueError(f"the checkpoint has no tensor {name}")
         return short[name]
 
-    found = {name: take(f"embeddings.{full}_embeddings.weight") for name, full in EMBEDDINGS.items()}
-    found["positions"] = found["positions"][first : first + config.positions]
-    found |= {f"norm.{part}": take(f"embeddings.LayerNorm.{full}") for part, full in NORM.items()}
+    parameters = {name: take(f"embeddings.{full}_embeddings.weight") for name, full in EMBEDDINGS.items()}
+    parameters["positions"] = parameters["positions"][first : first + config.positions]
+    parameters |= {f"norm.{part}": take(f"embeddings.LayerNorm.{full}") for part, full in NORM.items()}
     for i in range(config.layers):
         for part in ("weight", "bias"):
             qkv = [take(f"encoder.layer.{i}.attention.self.{name}.{part}") for name in ("query", "key", "value")]
-            found[f"layer{i}.qkv.{part}"] = torch.cat(qkv).T if part == "weight" else torch.cat(qkv)
+            parameters[f"layer{i}.qkv.{part}"] = torch.cat(qkv).T if part == "weight" else torch.cat(qkv)
             for name, full in LINEAR.items():
                 x = take(f"encoder.layer.{i}.{full}.dense.{part}")
-                found[f"layer{i}.{name}.{part}"] = x.T if part == "weight" else x
+                parameters[f"layer{i}.{name}.{part}"] = x.T if part == "weight" else x
         for name, full in LINEAR.items():
             if name != "up":
                 for part, theirs in NORM.items():
-                    found[f"layer{i}.{name}_norm.{part}"] = take(f"encoder.layer.{i}.{full}.LayerNorm.{theirs}")
+                    parameters[f"layer{i}.{name}_norm.{part}"] = take(f"encoder.layer.{i}.{full}.LayerNorm.{theirs}")
     for name, shape in Encoder(config).shapes.items():
-        if found[name].shape != shape:
-            raise ValueError(f"expected {name} of shape {shape}, got {tuple(found[name].shape)}")
-    return found
+        if parameters[name].shape != shape:
+            raise ValueError(f"expected {name} of shape {shape}, got {tuple(parameters[name].shape)}")
+    return parameters
 
 
 EMBEDDINGS = {"words": "word", "positions": "position", "types": "token_type"}

@@ -42,8 +42,8 @@ class Stepped(torch.autograd.Function):
             _activate_backward(z, c, dh, back, dc, dz, t)
             if t > 0:
                 back = torch.bmm(dz[:, t], w)
-        later, earlier = dz[:, 1:].flatten(1, 2), h[:, :-1].flatten(1, 2)
-        dweight = torch.bmm(later.transpose(1, 2), earlier).unflatten(0, weight.shape[:2])
+        after, before = dz[:, 1:].flatten(1, 2), h[:, :-1].flatten(1, 2)
+        dweight = torch.bmm(after.transpose(1, 2), before).unflatten(0, weight.shape[:2])
         return _scatter_steps(dz, index, live, ctx.rows), dweight, None, None
 
 

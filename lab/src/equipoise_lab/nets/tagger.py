@@ -45,7 +45,7 @@ class Words(NamedTuple):
     characters: Tensor  # (E, R): the letters of the D words, as `codes`
     spelling: Rows  # the rows of each word's letters; length 0 for padding words
     vectors: Tensor  # (E, D, 50)
-    known: Tensor  # (E, D): whether the word has a vector
+    has_vector: Tensor  # (E, D): whether the word has a vector
     words: Tensor  # (E, B, L): indices of the D words
     speech: Tensor  # (E, B, L): parts of speech
     lengths: Tensor  # (E, B): number of words, at least 1
@@ -119,7 +119,7 @@ class Tagger:
         """Scores (E, B, L, labels); those beyond a sentence's length are meaningless."""
         letters = _gather(parameters["characters.weight"], batch.characters)  # (E, R, 10)
         spelled = ends(self.spelling(_part(parameters, "spelling"), letters, batch.spelling), batch.spelling)
-        vectors = torch.where(batch.known[..., None], batch.vectors, parameters["unknown"][:, None])
+        vectors = torch.where(batch.has_vector[..., None], batch.vectors, parameters["unknown"][:, None])
         each = torch.cat([spelled.to(vectors.dtype), vectors], -1)  # (E, D, 150)
         words, speech = batch.words.flatten(1), batch.speech.flatten(1)  # (E, B * L)
         if self.head == "linear":

@@ -10,7 +10,7 @@ The whole table of scores of a head is in registers, so sequences are limited to
 import triton
 import triton.language as tl
 
-from .triton_dropout import kept, seeds_of
+from .triton_dropout import keeps, seeds_of
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _softmax(q, k, live, scale, PRECISION: tl.constexpr):
 def _keep(seeds, e, table, place, least, SPAN: tl.constexpr):
     first, second = seeds_of(seeds, e)
     numbers = (table * SPAN + place[:, None]) * SPAN + place[None, :]
-    return kept(first, second, numbers.to(tl.uint32), least.to(tl.uint32))
+    return keeps(first, second, numbers.to(tl.uint32), least.to(tl.uint32))
 
 
 @triton.jit

@@ -17,8 +17,8 @@ def mix(x):
 
 
 @triton.jit
-def kept(first, second, numbers, least):
-    """`dropout.kept` for the two seeds of a place and element numbers; all are uint32."""
+def keeps(first, second, numbers, least):
+    """`dropout.keeps` for the two seeds of a place and element numbers; all are uint32."""
     return mix(mix(numbers ^ first) + second) >= least
 
 
@@ -36,6 +36,6 @@ def drop_kernel(x, out, rows, seeds, count, width, least, scale, LANES: tl.const
     lane = tl.arange(0, LANES)
     inside = lane < width
     numbers = (tl.load(rows + n) * width + lane).to(tl.uint32)
-    keep = kept(first, second, numbers, least.to(tl.uint32))
+    keep = keeps(first, second, numbers, least.to(tl.uint32))
     value = tl.load(x + n * width + lane, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + n * width + lane, tl.where(keep, value * scale, 0.0).to(out.dtype.element_ty), mask=inside)

@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-from .triton_dropout import kept, seeds_of
+from .triton_dropout import keeps, seeds_of
 
 
 @triton.jit
@@ -26,7 +26,7 @@ def forward_kernel(
     if DROP:
         first, second = seeds_of(seeds, e)
         numbers = (tl.load(rows + n) * width + lane).to(tl.uint32)
-        value = tl.where(kept(first, second, numbers, least.to(tl.uint32)), value * scale, 0.0)
+        value = tl.where(keeps(first, second, numbers, least.to(tl.uint32)), value * scale, 0.0)
     value += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
     stored = value.to(total.dtype.element_ty)  # the backward pass has the rounded sum, so the forward pass uses it too
     tl.store(total + at, stored, mask=inside)
@@ -71,7 +71,7 @@ def backward_kernel(
         tl.store(dresidual + at, ds.to(dresidual.dtype.element_ty), mask=inside)
         if DROP:
             numbers = (tl.load(rows + row) * width + lane).to(tl.uint32)
-            ds = tl.where(kept(first, second, numbers, least.to(tl.uint32)), ds * scale, 0.0)
+            ds = tl.where(keeps(first, second, numbers, least.to(tl.uint32)), ds * scale, 0.0)
         tl.store(dx + at, ds.to(dx.dtype.element_ty), mask=inside)
         dbias += tl.where(inside, ds, 0.0)
     tl.store(sums + (3 * n) * width + lane, dbias, mask=inside)

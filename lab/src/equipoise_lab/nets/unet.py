@@ -157,9 +157,9 @@ class _Norm:
         variances = torch._foreach_pow(self.inverses, -2)  # one kernel for all maps
         torch._foreach_sub_(variances, EPSILON)
         torch._foreach_mul_(variances, self.corrections)
-        for name, found in (("mean", self.means), ("variance", variances)):
+        for name, per_layer in (("mean", self.means), ("variance", variances)):
             running = self.statistics[name]
-            running.lerp_(torch.cat([x.view(len(running), -1) for x in found], 1).to(running.dtype), share)
+            running.lerp_(torch.cat([x.view(len(running), -1) for x in per_layer], 1).to(running.dtype), share)
 
 
 def _to_map(images: Tensor, dtype: torch.dtype) -> Tensor:

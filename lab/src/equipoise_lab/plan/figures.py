@@ -37,9 +37,9 @@ class Figure:
         return [recipe for curve in every for recipes in curve.recipes.values() for recipe in recipes]
 
 
-def alphas(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def alphas(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Figure 1a: joint training with the unary part times alpha, at the chosen rate and at the largest one."""
-    joint = setting(task, "marginal", "joint", known=known)
+    joint = setting(task, "marginal", "joint", choices=choices)
     rates = dict.fromkeys((joint.learning_rates, (LARGE_RATE,)))
     curves = tuple(
         Curve(
@@ -49,15 +49,15 @@ def alphas(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figu
         for rate in rates
     )
     levels = tuple(
-        Curve(scheme, {None: runs(setting(task, "marginal", scheme, known=known), **which)})
+        Curve(scheme, {None: runs(setting(task, "marginal", scheme, choices=choices), **which)})
         for scheme in ("unary", "stage")
     )
     return Figure("figure1a", "Accuracy by the factor alpha", "alpha", "accuracy", curves, levels)
 
 
-def starts(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def starts(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Ours: online scaling by the factor it starts with, compared with joint training at that factor."""
-    joint, online = (setting(task, "marginal", scheme, known=known) for scheme in ("joint", "online"))
+    joint, online = (setting(task, "marginal", scheme, choices=choices) for scheme in ("joint", "online"))
     online = replace(online, learning_rates=joint.learning_rates)
     curves = tuple(
         Curve(recipe.scheme, {alpha: runs(replace(recipe, alpha=alpha), **which) for alpha in ALPHAS[::2]})
@@ -66,10 +66,10 @@ def starts(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figu
     return Figure("online", "Online scaling by the factor it starts with", "alpha", "accuracy", curves)
 
 
-def joint_ratios(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def joint_ratios(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Figure 1b: the ratio of the parts over training, where joint training fails and where it works."""
-    joint = setting(task, "marginal", "joint", known=known)
-    sigmoid = setting(task, "marginal", "joint", known=known, net="sigmoid")
+    joint = setting(task, "marginal", "joint", choices=choices)
+    sigmoid = setting(task, "marginal", "joint", choices=choices, net="sigmoid")
     curves = (
         Curve("joint, alpha = 1", {None: runs(joint, **which)}),
         Curve("joint, alpha = 1/4", {None: runs(replace(joint, alpha=0.25), **which)}),
@@ -78,17 +78,17 @@ def joint_ratios(task: str, known: dict[str, Any] | None = None, **which: Any) -
     return Figure("figure1b", "Unary over pairwise, joint training", "epoch", "ratio", curves)
 
 
-def stage_ratios(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def stage_ratios(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Figure 1c: the same over the three stages."""
-    curves = (Curve("stage", {None: runs(setting(task, "marginal", "stage", known=known), **which)}),)
+    curves = (Curve("stage", {None: runs(setting(task, "marginal", "stage", choices=choices), **which)}),)
     return Figure("figure1c", "Unary over pairwise, stage training", "epoch", "ratio", curves)
 
 
-def rates(task: str, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def rates(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Ours: accuracy by learning rate. For stage it is the first stage's; the others keep their proportion to it."""
     curves = []
     for scheme in SCHEMES:
-        chosen = setting(task, "marginal", scheme, known=known)
+        chosen = setting(task, "marginal", scheme, choices=choices)
         curves.append(Curve(scheme, {rate: runs(at_rate(chosen, rate), **which) for rate in RATES}))
     return Figure("rates", "Accuracy by learning rate", "learning rate", "accuracy", tuple(curves))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..recipe import Recipe
 from ..schemes import SCHEMES
-from ..tasks import named
+from ..tasks import task_by_name
 from .figures import Curve, Figure
 from .methods import PAIRWISE_RATE as PAIRWISE_RATE
 from .tables import TITLES, Cell, Table, runs
@@ -44,11 +44,11 @@ def recipe(task: str, scheme: str, rate: float, objective: str = "likelihood", *
     """
     several = len(SCHEMES[scheme].phases) > 1
     rates_of_phases = (rate, PAIRWISE_RATE, rate) if several else (rate,)
-    found: Recipe = named(task).settings.recipe(objective, scheme, learning_rates=rates_of_phases, **more)
-    return found
+    recipe: Recipe = task_by_name(task).settings.recipe(objective, scheme, learning_rates=rates_of_phases, **more)
+    return recipe
 
 
-def rates(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def rates(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """F1 by learning rate: all schemes with the likelihood, joint and learned also with the marginal objective."""
     cells = {}
     for objective, schemes in (("likelihood", COLUMNS), ("marginal", ("joint", "learned"))):
@@ -60,7 +60,7 @@ def rates(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table
     return Table("rates", "F1 by learning rate", COLUMNS, cells)
 
 
-def little(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def little(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """F1 with a share of the training sentences, at a usual learning rate."""
     epochs = recipe(task, "joint", USUAL_RATE).max_epochs
     cells = {
@@ -74,7 +74,7 @@ def little(task: str, known: dict[str, Any] | None = None, **which: Any) -> Tabl
 
 
 def scratch(
-    task: str, known: dict[str, Any] | None = None, seeds: Iterable[int] = range(SCRATCH_SEEDS), **which: Any
+    task: str, choices: dict[str, Any] | None = None, seeds: Iterable[int] = range(SCRATCH_SEEDS), **which: Any
 ) -> Table:
     """F1 of a BiLSTM from scratch by learning rate."""
     first = [seed for seed in seeds if seed < SCRATCH_SEEDS]
@@ -105,7 +105,7 @@ def corpus(task: str) -> str:
     >>> corpus("tagging-wnut17")
     'WNUT-17'
     """
-    return CORPORA.get(task) or str(named(task).title)
+    return CORPORA.get(task) or str(task_by_name(task).title)
 
 
 def rate_row(task: str, rate: float, objective: str = "likelihood") -> tuple[str, str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..recipe import Recipe
 from ..schemes import SCHEMES
-from ..tasks import named
+from ..tasks import task_by_name
 from ..tasks.settings import rate_divisor
 
 FILE = Path("results/choices.json")
@@ -55,7 +55,7 @@ def grid(setting: Setting) -> list[Recipe]:
     [(0.001,), (0.003,), (0.01,)]
     """
     scheme, optimizer = SCHEMES[setting.scheme], setting.optimizer
-    settings = named(setting.task).settings
+    settings = task_by_name(setting.task).settings
     tried = settings.grids.get(setting.net, settings.grid)
     stages = tried.stages[optimizer]
     divisor = rate_divisor(optimizer, setting.objective)
@@ -139,16 +139,16 @@ def _step(field: str, x: float, up: bool) -> float:
     return next(y for y in values if y > 1.2 * x) if up else max(y for y in values if y < x / 1.2)
 
 
-def choices(path: Path = FILE) -> dict[str, dict[str, Any]]:
+def stored_choices(path: Path = FILE) -> dict[str, dict[str, Any]]:
     """The stored choices, by `Setting.key`; empty if the file does not exist."""
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def chosen(setting: Setting, known: dict[str, dict[str, Any]] | None = None) -> Recipe:
+def chosen(setting: Setting, choices: dict[str, dict[str, Any]] | None = None) -> Recipe:
     """The recipe with the setting's choice; without one, the first point of its grid that has alpha 1."""
-    known = choices() if known is None else known
+    choices = stored_choices() if choices is None else choices
     points = grid(setting)
-    if setting.key not in known:
+    if setting.key not in choices:
         return min(points, key=lambda point: (abs(point.alpha - 1.0), points.index(point)))
-    found = known[setting.key]["chosen"]
-    return replace(points[0], **(found | {"learning_rates": tuple(found["learning_rates"])}))
+    tuned = choices[setting.key]["chosen"]
+    return replace(points[0], **(tuned | {"learning_rates": tuple(tuned["learning_rates"])}))

@@ -12,7 +12,7 @@ All were recorded for other tables and figures, so this table needs no runs of i
 from typing import Any
 
 from ..recipe import Recipe
-from ..tasks import named
+from ..tasks import task_by_name
 from . import paper, protocol
 from .figures import at_rate
 from .tables import SCHEMES, TITLES, Cell, Table, runs, setting
@@ -32,20 +32,20 @@ def row(task: str, objective: str, setting: str) -> tuple[str, str]:
     return task, f"{TITLES[objective]}, {setting}"
 
 
-def recipe(task: str, objective: str, scheme: str, where: str, known: dict[str, Any] | None = None) -> Recipe:
+def recipe(task: str, objective: str, scheme: str, where: str, choices: dict[str, Any] | None = None) -> Recipe:
     """The recipe of a cell."""
-    tuned = setting(task, objective, scheme, known=known)
+    tuned = setting(task, objective, scheme, choices=choices)
     return at_rate(tuned, DEFAULT_RATE) if where == DEFAULT else tuned
 
 
-def lead(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def lead(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """The table of a task; the net alone is in the rows of the first objective."""
     cells = {}
-    for objective in named(task).objectives:
+    for objective in task_by_name(task).objectives:
         for where in (DEFAULT, TUNED):
             for scheme in COLUMNS if objective == "marginal" else SCHEMES:
                 cell = Cell(
-                    runs(recipe(task, objective, scheme, where, known), **which), printed(task, objective, scheme)
+                    runs(recipe(task, objective, scheme, where, choices), **which), printed(task, objective, scheme)
                 )
                 cells[row(task, objective, where), scheme] = cell
             if task == protocol.TASK and where == DEFAULT:
@@ -57,10 +57,10 @@ def one_word(objective: str, **which: Any) -> dict[tuple[tuple[str, str], str], 
     """The cells of an objective at one word per step and the default rate, for the columns of this table."""
     (where,) = (one for one in protocol.ONE_WORD if one.rate == DEFAULT_RATE)
     make = protocol.protocols if objective in protocol.OBJECTIVES else protocol.objectives
-    found = make(**which).cells
+    cells = make(**which).cells
     at = protocol.row(objective, where)
     return {
-        (row(protocol.TASK, objective, WORD), scheme): found[at, scheme] for scheme in COLUMNS if (at, scheme) in found
+        (row(protocol.TASK, objective, WORD), scheme): cells[at, scheme] for scheme in COLUMNS if (at, scheme) in cells
     }
 
 

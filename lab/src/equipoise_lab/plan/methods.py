@@ -8,7 +8,7 @@ from typing import Any
 
 from ..recipe import Recipe
 from ..schemes import SCHEMES
-from ..tasks import named
+from ..tasks import task_by_name
 
 PAIRWISE_RATE = 1e-2
 """The rate of the second phase of `stage`, which trains the CRF on the frozen net."""
@@ -62,10 +62,10 @@ def recipe(task: str, method: str, rate: float, epochs: int | None = None, **mor
     (3e-05, 0.01, 3e-05)
     """
     fields = METHODS[method]
-    settings, phases = named(task).settings, len(SCHEMES[fields["scheme"]].phases)
+    settings, phases = task_by_name(task).settings, len(SCHEMES[fields["scheme"]].phases)
     epochs = settings.base.max_epochs if epochs is None else epochs
     if method == "stage, a third":
         epochs = max(1, round(epochs / phases))
     rates = (rate, PAIRWISE_RATE, rate) if phases > 1 else (rate,)
-    found: Recipe = settings.recipe("likelihood", learning_rates=rates, max_epochs=epochs, **(fields | more))
-    return found
+    recipe: Recipe = settings.recipe("likelihood", learning_rates=rates, max_epochs=epochs, **(fields | more))
+    return recipe

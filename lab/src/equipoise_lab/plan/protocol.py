@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from ..recipe import Recipe
-from ..tasks import named
+from ..tasks import task_by_name
 from . import paper
 from .figures import ALPHAS, Curve, Figure
 from .tables import SEEDS, TITLES, Cell, Table, runs
@@ -83,8 +83,8 @@ def recipe(objective: str, column: str, protocol: Protocol, **more: Any) -> Reci
     fields["learning_rates"] = of_stages if scheme == "stage" else of_stages[:1]
     if scheme == "unary":  # W and the objective do not matter
         objective, fields["matrix_std"] = "marginal", 0.1
-    found: Recipe = named(TASK).settings.recipe(objective, scheme, **fields)
-    return found
+    recipe: Recipe = task_by_name(TASK).settings.recipe(objective, scheme, **fields)
+    return recipe
 
 
 def row(objective: str, protocol: Protocol) -> tuple[str, str]:
@@ -119,19 +119,19 @@ def _cells(
     return cells
 
 
-def protocols(task: str = TASK, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def protocols(task: str = TASK, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """The large table: two objectives, eight protocols, twelve columns."""
     cells = _cells(OBJECTIVES, PROTOCOLS, COLUMNS, **which)
     return Table("protocols", "Settings that the paper leaves open", tuple(COLUMNS), cells)
 
 
-def objectives(task: str = TASK, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def objectives(task: str = TASK, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """The other two objectives at one word per step."""
     cells = _cells(("margin", "mean_field"), ONE_WORD, LEADING[1:], **which)
     return Table("objectives", "Other objectives, one word per step", LEADING[1:], cells)
 
 
-def controls(task: str = TASK, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def controls(task: str = TASK, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """What online scaling with held-out words is compared with, at one word per step."""
     columns = ("joint", *CONTROLS, "online, held out")
     return Table("controls", "Controls of online scaling", columns, _cells(("marginal",), ONE_WORD, columns, **which))
@@ -145,7 +145,7 @@ def _curve(label: str, column: str, protocol: Protocol, which: dict[str, Any], *
     return Curve(label, {None: runs(recipe("marginal", column, protocol, **more), seeds, which.get("folds"))})
 
 
-def alphas(task: str = TASK, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def alphas(task: str = TASK, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Figure 1a at one word per step: joint training by alpha."""
     seeds = list(which.get("seeds", SEEDS))[:1]
     curves = tuple(
@@ -161,7 +161,7 @@ def alphas(task: str = TASK, known: dict[str, Any] | None = None, **which: Any) 
     return Figure("one-word-1a", "Accuracy by alpha, one word per step", "alpha", "accuracy", curves, levels)
 
 
-def joint_ratios(task: str = TASK, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def joint_ratios(task: str = TASK, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Figure 1b at one word per step."""
     curves = tuple(
         _curve(f"{label}, rate {one.rate:g}", column, one, which, net=net)
@@ -175,7 +175,7 @@ def joint_ratios(task: str = TASK, known: dict[str, Any] | None = None, **which:
     return Figure("one-word-1b", "Unary over pairwise, joint training, one word per step", "epoch", "ratio", curves)
 
 
-def stage_ratios(task: str = TASK, known: dict[str, Any] | None = None, **which: Any) -> Figure:
+def stage_ratios(task: str = TASK, choices: dict[str, Any] | None = None, **which: Any) -> Figure:
     """Figure 1c at one word per step."""
     curves = tuple(_curve(f"stage, rate {one.rate:g}", "stage", one, which) for one in ONE_WORD)
     return Figure("one-word-1c", "Unary over pairwise, stage training, one word per step", "epoch", "ratio", curves)
@@ -197,13 +197,13 @@ def portions(seeds: Iterable[int] = SEEDS, folds: Iterable[int] | None = None) -
     Stage starts first, because its three stages take longest. The first stage of its objectives is trained once.
     """
     planned: set[Recipe] = set()
-    found = []
+    portions = []
     for name, some in _ordered(list(seeds), None if folds is None else list(folds)):
         new = tuple(dict.fromkeys(one for one in some if one not in planned))
         planned.update(new)
         if new:
-            found.append(Portion(name, new))
-    return found
+            portions.append(Portion(name, new))
+    return portions
 
 
 def _ordered(seeds: list[int], folds: list[int] | None) -> Iterator[tuple[str, list[Recipe]]]:

@@ -10,9 +10,9 @@ from statistics import mean
 from typing import Any
 
 from ..recipe import OBJECTIVES, Recipe
-from ..tasks import named
+from ..tasks import task_by_name
 from . import paper
-from .grids import Setting, choices, chosen
+from .grids import Setting, chosen, stored_choices
 from .paper import Printed
 
 SEEDS = range(8)
@@ -55,7 +55,7 @@ class Table:
 
 def runs(recipe: Recipe, seeds: Iterable[int] = SEEDS, folds: Iterable[int] | None = None) -> tuple[Recipe, ...]:
     """The recipe for every seed and fold."""
-    folds = range(named(recipe.task).folds) if folds is None else folds
+    folds = range(task_by_name(recipe.task).folds) if folds is None else folds
     return tuple(replace(recipe, seed=seed, fold=fold) for seed in seeds for fold in folds)
 
 
@@ -64,103 +64,103 @@ def setting(
     objective: str,
     scheme: str,
     optimizer: str = "adam",
-    known: dict[str, Any] | None = None,
+    choices: dict[str, Any] | None = None,
     net: str = "default",
     normalize: bool = False,
 ) -> Recipe:
     """The recipe that tuning has chosen. The unary net is tuned once, for all objectives."""
     where = Setting(task, net, optimizer, "marginal" if scheme == "unary" else objective, scheme, normalize)
-    return chosen(where, known)
+    return chosen(where, choices)
 
 
-def main(task: str, optimizer: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def main(task: str, optimizer: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """The main table (Adam), and the same with SGD: objectives by schemes."""
     cells = {}
-    for objective in named(task).objectives:
+    for objective in task_by_name(task).objectives:
         for scheme in SCHEMES:
             printed = paper.CELLS.get((task, optimizer, objective, scheme))
-            recipe = setting(task, objective, scheme, optimizer, known)
+            recipe = setting(task, objective, scheme, optimizer, choices)
             cells[(task, objective), scheme] = Cell(runs(recipe, **which), printed)
     name, title = ("main", "The main experiment") if optimizer == "adam" else ("sgd", "The main experiment with SGD")
     return Table(name, title, SCHEMES, cells)
 
 
-def unary(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def unary(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """The net alone."""
-    cell = Cell(runs(setting(task, "marginal", "unary", known=known), **which), paper.UNARY.get(task))
+    cell = Cell(runs(setting(task, "marginal", "unary", choices=choices), **which), paper.UNARY.get(task))
     return Table("unary", "The unary net alone", ("unary",), {((task, "unary"), "unary"): cell})
 
 
-def case_study(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def case_study(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """Table 1, and the sigmoid net, for which the paper says that stage and joint are the same."""
     cells = {}
     for objective in EXACT:
         for scheme in ("stage", "joint"):
             printed = paper.CELLS.get((task, "adam", objective, scheme))
             cells[(task, objective), scheme] = Cell(
-                runs(setting(task, objective, scheme, known=known), **which), printed
+                runs(setting(task, objective, scheme, choices=choices), **which), printed
             )
     for net in ("sigmoid", "layernorm"):
         for scheme in ("stage", "joint"):
-            recipe = setting(task, "marginal", scheme, known=known, net=net)
+            recipe = setting(task, "marginal", scheme, choices=choices, net=net)
             cells[(task, f"Cross-entropy, {net}"), scheme] = Cell(runs(recipe, **which))
     return Table("table1", "Case study: stage and joint training", ("stage", "joint"), cells)
 
 
-def temperature(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def temperature(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """Appendix A.2: both parts times one factor, and the form that normalises first."""
     columns = ("stage", "joint", "temperature", "temperature, normalized")
     cells = {}
-    for objective in named(task).objectives:
+    for objective in task_by_name(task).objectives:
         for column in columns:
             scheme, normalize = column.split(",")[0], column.endswith("normalized")
-            recipe = setting(task, objective, scheme, known=known, normalize=normalize)
+            recipe = setting(task, objective, scheme, choices=choices, normalize=normalize)
             printed = paper.CELLS.get((task, "adam", objective, scheme))
             cells[(task, objective), column] = Cell(runs(recipe, **which), printed)
     return Table("temperature", "One factor for both parts", columns, cells)
 
 
-def recurrent(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def recurrent(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """§6.1: with a BiLSTM over the sentence, joint training works without scaling."""
     cells = {}
     for objective in EXACT:
         for scheme in ("stage", "joint"):
-            recipe = setting(task, objective, scheme, known=known, net="bilstm")
+            recipe = setting(task, objective, scheme, choices=choices, net="bilstm")
             cells[(task, objective), scheme] = Cell(runs(recipe, **which), paper.BILSTM[objective, scheme])
     return Table("bilstm", "A net for which joint training works", ("stage", "joint"), cells)
 
 
-def variants(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def variants(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """The default net, and of each family of variants the one that validation prefers."""
-    settings = named(task).settings
+    settings = task_by_name(task).settings
     cells = {}
-    for net in ("default", *(preferred(task, family, known) for family in settings.families)):
+    for net in ("default", *(preferred(task, family, choices) for family in settings.families)):
         for scheme in ("unary", *SCHEMES):
             own = net if scheme in settings.family_schemes else "default"
-            recipe = setting(task, "marginal", scheme, known=known, net=own)
+            recipe = setting(task, "marginal", scheme, choices=choices, net=own)
             cells[(task, net), scheme] = Cell(runs(recipe, **which))
     return Table("variants", "Variants of the net and the CRF", ("unary", *SCHEMES), cells)
 
 
-def preferred(task: str, family: Sequence[str], known: dict[str, Any] | None = None) -> str:
+def preferred(task: str, family: Sequence[str], choices: dict[str, Any] | None = None) -> str:
     """The net with the best validation metric, averaged over its tuned schemes; the first if none is tuned completely.
 
     >>> preferred("chunking", ("speech-1", "window-1"), {})
     'speech-1'
     """
-    known = choices() if known is None else known
-    schemes = named(task).settings.family_schemes
+    choices = stored_choices() if choices is None else choices
+    schemes = task_by_name(task).settings.family_schemes
     keys = {net: [Setting(task, net, "adam", "marginal", scheme).key for scheme in schemes] for net in family}
-    tuned = [net for net in family if all(key in known for key in keys[net])]
-    return max(tuned, key=lambda net: mean(known[key]["valid"] for key in keys[net]), default=family[0])
+    tuned = [net for net in family if all(key in choices for key in keys[net])]
+    return max(tuned, key=lambda net: mean(choices[key]["valid"] for key in keys[net]), default=family[0])
 
 
-def best_net(task: str, known: dict[str, Any] | None = None, **which: Any) -> Table:
+def best_net(task: str, choices: dict[str, Any] | None = None, **which: Any) -> Table:
     """A larger net than the paper's, with the hyperparameters that were chosen for the smaller one."""
     columns = ("unary", "stage", "joint", "offline", "learned")
     cells = {}
     for scheme in columns:
-        recipe = replace(setting(task, "marginal", scheme, known=known), net=named(task).settings.best_net)
+        recipe = replace(setting(task, "marginal", scheme, choices=choices), net=task_by_name(task).settings.best_net)
         cells[(task, "marginal"), scheme] = Cell(runs(recipe, **which))
     return Table("best", "The best net", columns, cells)
 
@@ -168,8 +168,8 @@ def best_net(task: str, known: dict[str, Any] | None = None, **which: Any) -> Ta
 TABLES = {
     "table1": case_study,
     "unary": unary,
-    "main": lambda task, known=None, **which: main(task, "adam", known, **which),
-    "sgd": lambda task, known=None, **which: main(task, "sgd", known, **which),
+    "main": lambda task, choices=None, **which: main(task, "adam", choices, **which),
+    "sgd": lambda task, choices=None, **which: main(task, "sgd", choices, **which),
     "temperature": temperature,
     "bilstm": recurrent,
     "variants": variants,
@@ -180,20 +180,20 @@ TABLES = {
 
 def tuned(task: str, optimizer: str) -> list[Setting]:
     """Everything that is tuned for a task with an optimizer; nothing for a task that is not tuned."""
-    settings, objectives = named(task).settings, named(task).objectives
+    settings, objectives = task_by_name(task).settings, task_by_name(task).objectives
     if not settings.tuned:
         return []
-    found = [Setting(task, "default", optimizer, "marginal", "unary")]
+    tuned = [Setting(task, "default", optimizer, "marginal", "unary")]
     for objective in objectives:
-        found += [Setting(task, "default", optimizer, objective, scheme) for scheme in SCHEMES]
+        tuned += [Setting(task, "default", optimizer, objective, scheme) for scheme in SCHEMES]
         if optimizer == "adam":
-            found += [Setting(task, "default", optimizer, objective, "temperature", form) for form in (False, True)]
+            tuned += [Setting(task, "default", optimizer, objective, "temperature", form) for form in (False, True)]
     if optimizer == "adam":
         for net, used in settings.also_tuned.items():
-            found += [Setting(task, net, optimizer, o, scheme) for o in used for scheme in ("stage", "joint")]
+            tuned += [Setting(task, net, optimizer, o, scheme) for o in used for scheme in ("stage", "joint")]
         nets = itertools.chain.from_iterable(settings.families)
-        found += [Setting(task, net, optimizer, "marginal", s) for net in nets for s in settings.family_schemes]
-    return found
+        tuned += [Setting(task, net, optimizer, "marginal", s) for net in nets for s in settings.family_schemes]
+    return tuned
 
 
 COMMON = ("unary", "main", "sgd", "temperature")

@@ -11,21 +11,21 @@ from ..recipe import OPTIMIZERS, Recipe
 from .blocks import Block, Fold, Grid
 
 
-def choice_blocks(task: str, known: Mapping[str, Any]) -> list[Block]:
+def choice_blocks(task: str, choices: Mapping[str, Any]) -> list[Block]:
     """One row per tuned setting of the task; nothing if there are none.
 
     >>> choice_blocks("ocr", {})
     []
     """
     rows = []
-    optimizers = [name for name in OPTIMIZERS if any(key.split("/")[2] == name for key in known)]
+    optimizers = [name for name in OPTIMIZERS if any(key.split("/")[2] == name for key in choices)]
     for setting in (one for optimizer in optimizers for one in tables.tuned(task, optimizer)):
-        if setting.key in known:
-            found = known[setting.key]
-            searched = _searched(grids.grid(setting), found["chosen"])
-            edges = ", ".join(found.get("at_edge", ())) or "no"
-            tried = f"{found['tried']}, {found['runs']} each"
-            rows.append((setting.key.split("/", 1)[1], *searched, edges, f"{100 * found['valid']:.2f}", tried))
+        if setting.key in choices:
+            choice = choices[setting.key]
+            searched = _searched(grids.grid(setting), choice["chosen"])
+            edges = ", ".join(choice.get("at_edge", ())) or "no"
+            tried = f"{choice['tried']}, {choice['runs']} each"
+            rows.append((setting.key.split("/", 1)[1], *searched, edges, f"{100 * choice['valid']:.2f}", tried))
     header = ("net / optimizer / objective / scheme", "chosen", "grid", "at an edge", "validation", "points, runs")
     return [Fold(f"{len(rows)} settings", (Grid(header, tuple(rows), left=4),))] if rows else []
 

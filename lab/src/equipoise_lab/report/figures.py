@@ -89,7 +89,7 @@ def draw_panels(figures: Sequence[Figure], name: str, title: str, results: Resul
 
 def _points(figure: Figure, results: Results) -> dict[str, dict[float | None, Summary]]:
     """The points of every curve and level that have a result; nothing if no curve has two."""
-    points = {label: _with_results(found) for label, found in summaries(figure, results).items()}
+    points = {label: _with_results(curve) for label, curve in summaries(figure, results).items()}
     return points if any(len(points[curve.label]) > 1 for curve in figure.curves) else {}
 
 
@@ -99,18 +99,18 @@ def _with_results(points: Mapping[float | None, Summary]) -> dict[float | None, 
 
 def _ratio_curves(axes: "Axes", curves: Mapping[str, RatioCurve | None]) -> None:
     axes.set_yscale("log")
-    for number, (label, found) in enumerate(curves.items()):
-        if found is None:
+    for number, (label, curve) in enumerate(curves.items()):
+        if curve is None:
             continue
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-        axes.plot(found.epochs, found.mean, ls=dash, color=colour, lw=2, label=f"{label} ({found.runs} runs)")
-        axes.fill_between(found.epochs, found.low, found.high, color=colour, alpha=0.2, lw=0)
-        for switch in found.switches:
+        axes.plot(curve.epochs, curve.mean, ls=dash, color=colour, lw=2, label=f"{label} ({curve.runs} runs)")
+        axes.fill_between(curve.epochs, curve.low, curve.high, color=colour, alpha=0.2, lw=0)
+        for switch in curve.switches:
             axes.axvline(switch, color=INK, ls="--", lw=1)
     axes.yaxis.set_major_formatter(_plain)
     low, high = axes.get_ylim()
-    named = (2, 5) if high / low > 10 else (2, 3, 4, 5, 6, 8)
-    axes.yaxis.set_minor_formatter(lambda value, _: fraction(value) if _leading(value) in named else "")
+    labelled = (2, 5) if high / low > 10 else (2, 3, 4, 5, 6, 8)
+    axes.yaxis.set_minor_formatter(lambda value, _: fraction(value) if _leading(value) in labelled else "")
 
 
 def _sweeps(
@@ -124,16 +124,19 @@ def _sweeps(
     axes.set_xticks([x for x in figure.curves[0].recipes if x is not None])
     axes.xaxis.set_major_formatter(_plain)
     axes.xaxis.set_minor_formatter(_none)
-    means = [summary.mean for found in points.values() for summary in found.values() if summary.mean is not None]
+    means = [summary.mean for curve in points.values() for summary in curve.values() if summary.mean is not None]
     lowest, highest = min(means), max(means)
     bottom = highest - depth
-    for number, (label, found) in enumerate(points.items()):
+    for number, (label, curve) in enumerate(points.items()):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-        ys = np.array([summary.mean for summary in found.values()], dtype=float)
-        if None in found:
+        ys = np.array([summary.mean for summary in curve.values()], dtype=float)
+        if None in curve:
             axes.axhline(ys[0], color=colour, ls=dash, lw=1.5, label=f"{label} {ys[0]:.2f}")
-        elif found:
-            xs, bars = np.array(list(found), dtype=float), [summary.spread or 0.0 for summary in found.values()]
+        elif curve:
+            xs, bars = (
+                np.array(list(curve), dtype=float),
+                [summary.spread or 0.0 for summary in curve.values()],
+            )
             style: Any = {"color": colour, "ls": dash, "marker": MARKERS[number % len(MARKERS)], "ms": 5, "capsize": 2}
             axes.errorbar(xs, ys, yerr=bars, lw=1.8, label=label, **style)
             for x, y in zip(xs[ys < bottom], ys[ys < bottom], strict=True):

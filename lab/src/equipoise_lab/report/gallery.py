@@ -44,7 +44,7 @@ class Shown:
 
     number: int
     truth: Mask
-    found: dict[str, Mask]
+    masks: dict[str, Mask]
     score: dict[str, float]
 
     @property
@@ -72,13 +72,13 @@ def gallery(files: Mapping[str, Path], out: Path, *, count: int = 3, device: str
 
 def look(models: Mapping[str, Model], task: Horses, number: int) -> Shown:
     truth = task.data.truth(number)
-    found: dict[str, Tensor] = {}
+    masks: dict[str, Tensor] = {}
     for scheme, model in models.items():
         example = torch.tensor([[number]], device=task.device)
         assert isinstance(model.task, Horses)
-        found[scheme] = at_size(margins(model, model.task.batch(example, 0))[0].cpu(), *truth.shape)
-    score = {scheme: float(iou(mask, truth)) for scheme, mask in found.items()}
-    return Shown(number, truth.numpy(), {scheme: mask.numpy() for scheme, mask in found.items()}, score)
+        masks[scheme] = at_size(margins(model, model.task.batch(example, 0))[0].cpu(), *truth.shape)
+    score = {scheme: float(iou(mask, truth)) for scheme, mask in masks.items()}
+    return Shown(number, truth.numpy(), {scheme: mask.numpy() for scheme, mask in masks.items()}, score)
 
 
 def choose(every: list[Shown], count: int) -> dict[str, list[Shown]]:
@@ -119,10 +119,10 @@ def _row(task: Horses, one: Shown) -> str:
     picture, name = _picture(task, one), task.data.names[one.number]
     cells = [(name, picture), ("truth", _painted(picture, {RIGHT: one.truth}))]
     for scheme in MODELS:
-        mask = one.found[scheme]
+        mask = one.masks[scheme]
         parts = {RIGHT: mask & one.truth, EXTRA: mask & ~one.truth, MISSED: ~mask & one.truth}
         cells.append((f"{scheme} {100 * one.score[scheme]:.1f}", _painted(picture, parts)))
-    differ, right = one.found["joint"] != one.found["balanced"], one.found["balanced"] == one.truth
+    differ, right = one.masks["joint"] != one.masks["balanced"], one.masks["balanced"] == one.truth
     parts = {RIGHT: differ & right, EXTRA: differ & ~right}
     cells.append((f"balanced - joint {100 * one.gain:+.1f}", _painted(picture // 2 + 127, parts, 1.0)))
     figures = (

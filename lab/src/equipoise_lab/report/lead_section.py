@@ -51,9 +51,9 @@ def lead_grid(table: Table, results: Results, some: Sequence[tuple[str, str]] | 
     rows = []
     for row in table.rows if some is None else some:
         cells = [table.cells.get((row, column)) for column in table.columns]
-        found = [None if cell is None else summarize(cell.recipes, results) for cell in cells]
-        if any(summary is not None and summary.mean is not None for summary in found):
-            rows.append((row[1], *(_cell(*each) for each in zip(cells, found, strict=True))))
+        summaries = [None if cell is None else summarize(cell.recipes, results) for cell in cells]
+        if any(summary is not None and summary.mean is not None for summary in summaries):
+            rows.append((row[1], *(_cell(*each) for each in zip(cells, summaries, strict=True))))
     return Grid(("", *table.columns), tuple(rows)) if rows else None
 
 
@@ -149,9 +149,9 @@ def dead(evidence: Evidence) -> str:
     """How many tuned runs have a dead CRF, and how many of these have none left; empty if none is dead."""
     counts = []
     for (row, scheme), cell in evidence.lead.cells.items():
-        runs = [kept for kept in evidence.results.of(cell.recipes) if kept.failed is None]
-        lost = [kept for kept in runs if kept.dead]
+        runs = [record for record in evidence.results.of(cell.recipes) if record.failed is None]
+        lost = [record for record in runs if record.dead]
         if lost and row[1].endswith(leads.TUNED):
-            zeros = sum(math.isnan(kept.ratio) for kept in lost)
+            zeros = sum(math.isnan(record.ratio) for record in lost)
             counts.append(f"{scheme} {len(lost)} of {len(runs)}" + (f" ({zeros} with W = 0)" if zeros else ""))
     return f"**Dead CRFs.** {wording.DEAD} Of the tuned runs: {', '.join(counts)}." if counts else ""

@@ -59,8 +59,8 @@ def _cell(evidence: Evidence, cell: Cell) -> str:
     if confirming.mean is None:
         return "-"
     small = [f"paper {printed_text(cell.printed)}"] if cell.printed else []
-    for title, found in (("fold 0", of((0,))), ("9 folds", of(None)), ("training", of(protocol.CONFIRMING, "train"))):
-        small += [f"{title} {found.mean:.2f}"] if found.mean is not None else []
+    for title, summary in (("fold 0", of((0,))), ("9 folds", of(None)), ("training", of(protocol.CONFIRMING, "train"))):
+        small += [f"{title} {summary.mean:.2f}"] if summary.mean is not None else []
     small += [f"{confirming.runs} of {confirming.requested} runs"] if confirming.missing else []
     return "\n".join([f"{confirming}", *small])
 
@@ -69,10 +69,10 @@ def compared_with_joint(verdicts: Sequence[Verdict]) -> list[Check]:
     """The comparisons with joint training under cross-entropy at 1e-3, named by column; none if none is tested."""
     checks = {one.claim.name: one.checks for one in verdicts}
     wanted = check_name("marginal", protocol.ONE_WORD[0])
-    found = [
+    judged = [
         replace(check, name=column)
         for column, claim in SHOWN.items()
         for check in checks.get(claim, ())
         if check.name == wanted
     ]
-    return found if any(check.outcome != NOT_TESTED for check in found) else []
+    return judged if any(check.outcome != NOT_TESTED for check in judged) else []

@@ -15,7 +15,7 @@ from ..judge.family import judge_page
 from ..judge.statistics import Results
 from ..plan import development, grids, tables
 from ..run.store import Record
-from ..tasks import TASKS, named
+from ..tasks import TASKS, task_by_name
 from .blocks import Block, Picture, to_markdown
 from .html import to_html
 from .readme import fill, readme_blocks
@@ -39,7 +39,7 @@ def read_notes(folder: Path = NOTES) -> dict[str, str]:
 class Options:
     """The runs that the report is about, and the notes below its tables and figures."""
 
-    known: dict[str, Any] = field(default_factory=grids.choices)
+    choices: dict[str, Any] = field(default_factory=grids.stored_choices)
     """The hyperparameters that tuning chose; the tables were run with them."""
     seeds: tuple[int, ...] = tuple(tables.SEEDS)
     folds: tuple[int, ...] | None = None
@@ -53,16 +53,17 @@ def documents(records: Iterable[Record], options: Options | None = None) -> dict
     """The pages by name: "summary", then each task of the paper that has records, then "tagging"."""
     options = options or Options()
     results = Results(records)
-    run = {kept.recipe.task for kept in results.records}
-    every = [Evidence(results, task, options.known, options.seeds, options.folds) for task in TASKS if task in run]
-    paper = [evidence for evidence in every if named(evidence.task).settings.tuned]
+    run = {record.recipe.task for record in results.records}
+    every = [Evidence(results, task, options.choices, options.seeds, options.folds) for task in TASKS if task in run]
+    paper = [evidence for evidence in every if task_by_name(evidence.task).settings.tuned]
     finetuned = [evidence for evidence in every if evidence not in paper]
     verdicts = judge_page(finetuned)
     for evidence in paper:
         verdicts |= judge_page([evidence])
     pages = {"summary": summary_page(every, verdicts, results, options.notes)}
     for evidence in paper:
-        pages[evidence.task] = task_page(evidence, verdicts[evidence.task], options.known, options.notes, options.draw)
+        judged = verdicts[evidence.task]
+        pages[evidence.task] = task_page(evidence, judged, options.choices, options.notes, options.draw)
     if finetuned:
         pages[NAME] = tagging_page(finetuned, verdicts, options.notes, options.draw)
     return pages
@@ -71,7 +72,7 @@ def documents(records: Iterable[Record], options: Options | None = None) -> dict
 def front_page(text: str, records: Iterable[Record], options: Options) -> str:
     """The text of README.md with its tables from the records."""
     results = Results(records)
-    every = [Evidence(results, task, options.known, options.seeds, options.folds) for task in development.TASKS]
+    every = [Evidence(results, task, options.choices, options.seeds, options.folds) for task in development.TASKS]
     return fill(text, "results", readme_blocks(every))
 
 

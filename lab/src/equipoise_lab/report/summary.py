@@ -9,7 +9,7 @@ from ..judge.verdicts import Verdict
 from ..plan.finetuning import corpus
 from ..run.store import Record
 from ..schemes import SCHEMES
-from ..tasks import named
+from ..tasks import task_by_name
 from . import tagging_page, wording
 from .blocks import Block, Command, Fold, Grid, Heading, Items, Text, paragraphs
 from .claim_section import claim_cell
@@ -31,7 +31,7 @@ def summary_page(
     blocks: list[Block] = [Heading(1, "Results"), Text(wording.INTRODUCTION)]
     if not every:
         return [*blocks, Text("There are no records yet: `equipoise-lab reproduce` makes them.")]
-    paper = [evidence for evidence in every if named(evidence.task).settings.tuned]
+    paper = [evidence for evidence in every if task_by_name(evidence.task).settings.tuned]
     finetuned = [evidence for evidence in every if evidence not in paper]
     failed = failures(every, verdicts, PROMISES, "What does not hold of learned scaling")
     blocks += failed
@@ -43,11 +43,11 @@ def summary_page(
         blocks += _lead(evidence, verdicts[evidence.task])
     if finetuned:
         blocks += _finetuning(finetuned, verdicts)
-    used = {kept.recipe.scheme for kept in results.records}
+    used = {record.recipe.scheme for record in results.records}
     glossary = "; ".join(f"`{name}`: {scheme.text}" for name, scheme in SCHEMES.items() if name in used)
     blocks += [Heading(2, "Training schemes"), Text(f"{glossary}.")]
     if paper:
-        header = [named(evidence.task).title for evidence in paper]
+        header = [task_by_name(evidence.task).title for evidence in paper]
         blocks += [Heading(2, "Claims"), _claims(paper, header, verdicts), Text(wording.CLAIMS)]
         blocks.append(Fold("How verdicts are reached", (Items(wording.RULES),)))
     if finetuned:
@@ -58,7 +58,7 @@ def summary_page(
 
 
 def _lead(evidence: Evidence, verdicts: Sequence[Verdict]) -> list[Block]:
-    task = named(evidence.task)
+    task = task_by_name(evidence.task)
     return [
         Heading(2, f"{task.title} ({task.unit})", f"{evidence.task}.md"),
         *lead_blocks(evidence, verdicts, brief=True),
@@ -75,9 +75,9 @@ def _finetuning(every: list[Evidence], verdicts: dict[str, list[Verdict]]) -> li
 def _claims(every: list[Evidence], titles: Sequence[str], verdicts: dict[str, list[Verdict]]) -> Grid:
     """The claims about tasks of one kind, with one column per task."""
     tasks = [evidence.task for evidence in every]
-    found = {(task, one.claim.name): one for task in tasks for one in verdicts[task]}
+    by_claim = {(task, one.claim.name): one for task in tasks for one in verdicts[task]}
     rows = [
-        (claim.text, claim.where, *(claim_cell(found.get((task, claim.name))) for task in tasks))
+        (claim.text, claim.where, *(claim_cell(by_claim.get((task, claim.name))) for task in tasks))
         for claim in about(tasks[0])
     ]
     header = ("claim", "where", *titles)
@@ -86,11 +86,11 @@ def _claims(every: list[Evidence], titles: Sequence[str], verdicts: dict[str, li
 
 def _how(results: Results) -> list[Block]:
     groups: dict[tuple[str, ...], list[Record]] = {}
-    for kept in results.records:
-        key = (named(kept.recipe.task).title, kept.device, kept.precision, kept.version)
-        groups.setdefault(key, []).append(kept)
+    for record in results.records:
+        key = (task_by_name(record.recipe.task).title, record.device, record.precision, record.version)
+        groups.setdefault(key, []).append(record)
     rows = [
-        (*key, f"{len(runs):,}", f"{sum(kept.failed is not None for kept in runs):,}", _hours(runs))
+        (*key, f"{len(runs):,}", f"{sum(record.failed is not None for record in runs):,}", _hours(runs))
         for key, runs in sorted(groups.items())
     ]
     header = ("task", "device", "precision", "version", "runs", "failed", "device time")
@@ -99,5 +99,5 @@ def _how(results: Results) -> list[Block]:
 
 
 def _hours(runs: list[Record]) -> str:
-    seconds = sum(kept.seconds for kept in runs)
+    seconds = sum(record.seconds for record in runs)
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

@@ -10,7 +10,7 @@ from ..judge.statistics import PaperDifference, Results, Summary, signed, summar
 from ..plan.paper import Printed
 from ..plan.tables import TITLES, Cell, Table
 from ..recipe import Recipe
-from ..tasks import named
+from ..tasks import task_by_name
 from .blocks import Block, Fold, Grid, Text
 
 ABOVE, BELOW = "▲", "▼"
@@ -27,13 +27,13 @@ def table_blocks(table: Table, results: Results) -> list[Block]:
 
 def results_grid(table: Table, results: Results) -> Grid | None:
     """The table; None without results."""
-    found = {place: summarize(cell.recipes, results) for place, cell in table.cells.items()}
-    if not any(summary.mean is not None for summary in found.values()):
+    summaries = {place: summarize(cell.recipes, results) for place, cell in table.cells.items()}
+    if not any(summary.mean is not None for summary in summaries.values()):
         return None
     rows = []
     for row in table.rows:
         places = [(row, column) for column in table.columns]
-        rows.append((_title(row), *(_cell(found.get(place), table.cells.get(place)) for place in places)))
+        rows.append((_title(row), *(_cell(summaries.get(place), table.cells.get(place)) for place in places)))
     return Grid(("", *table.columns), tuple(rows))
 
 
@@ -105,8 +105,8 @@ def balance_blocks(table: Table, results: Results) -> list[Block]:
     for row in table.rows:
         cells = []
         for column in table.columns:
-            good = [kept for kept in results.of(table.cells[row, column].recipes) if kept.failed is None]
-            ratio, alpha = (_quartiles([getattr(kept, name) for kept in good]) for name in ("ratio", "alpha"))
+            good = [record for record in results.of(table.cells[row, column].recipes) if record.failed is None]
+            ratio, alpha = (_quartiles([getattr(record, name) for record in good]) for name in ("ratio", "alpha"))
             cells.append(f"{ratio}\nalpha {alpha}" if good else "not run")
         rows.append((_title(row), *cells))
     caption = (
@@ -119,7 +119,7 @@ def balance_blocks(table: Table, results: Results) -> list[Block]:
 def settings_text(recipes: Iterable[Recipe], results: Results) -> str:
     """How the runs of a table were trained: what its recipes share, or every value that occurs, and the devices."""
     records = results.of(recipes)
-    used = [kept.recipe for kept in records]
+    used = [record.recipe for record in records]
 
     def values(name: str, some: Iterable[Recipe] = used) -> str:
         return " and ".join(
@@ -136,10 +136,10 @@ def settings_text(recipes: Iterable[Recipe], results: Results) -> str:
     if searched:
         shown = " or ".join(kinds[where].format(count) for where, count in sorted(searched))
         parts.append(f"online searches alpha on {shown}")
-    chain = any(isinstance(getattr(named(recipe.task), "energy", None), ChainEnergy) for recipe in used)
+    chain = any(isinstance(getattr(task_by_name(recipe.task), "energy", None), ChainEnergy) for recipe in used)
     if chain and any(recipe.scheme != "unary" for recipe in used):
         parts.append(f"W starts with a standard deviation of {values('matrix_std')} (learned: a thousandth of it)")
-    devices = sorted({f"{kept.device}, {kept.precision}" for kept in records})
+    devices = sorted({f"{record.device}, {record.precision}" for record in records})
     return f"Settings: {'; '.join([*parts, *devices])}."
 
 

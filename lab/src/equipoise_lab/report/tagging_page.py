@@ -107,13 +107,13 @@ def short_table(every: Sequence[Evidence]) -> Grid | None:
 
 def table_grid(table: Table, evidence: Evidence) -> Grid | None:
     """A table; None without records. A cell that is not part of the experiment is empty."""
-    found = {place: summarize(cell.recipes, evidence.results) for place, cell in table.cells.items()}
-    if not any(summary.runs + summary.failed for summary in found.values()):
+    summaries = {place: summarize(cell.recipes, evidence.results) for place, cell in table.cells.items()}
+    if not any(summary.runs + summary.failed for summary in summaries.values()):
         return None
     rows = []
     for row in table.rows:
         places = [(row, column) for column in table.columns]
-        rows.append((row[1], *(_cell(found[place]) if place in found else "" for place in places)))
+        rows.append((row[1], *(_cell(summaries[place]) if place in summaries else "" for place in places)))
     header = (FIRST_COLUMN.get(table.name, "learning rate"), *(LABELS.get(one, one) for one in table.columns))
     return Grid(header, tuple(rows))
 
@@ -153,16 +153,16 @@ def _ratios(every: Sequence[Evidence]) -> list[Block]:
     ranges = []
     for one in every:
         table = one.table("rates")
-        found = {(final.row, final.scheme): final for final in final_ratios(one, table)}
+        finals = {(final.row, final.scheme): final for final in final_ratios(one, table)}
         ranges += by_range_rows(one)
-        if not found:
+        if not finals:
             continue
         schemes = [scheme for scheme in table.columns if scheme != "unary"]
         rows = []
-        for row in dict.fromkeys(row for row, _ in found):
+        for row in dict.fromkeys(row for row, _ in finals):
             cells = []
             for scheme in schemes:
-                final = found.get((row, scheme))
+                final = finals.get((row, scheme))
                 gain = "" if final is None else str(final.effect or signed(sum(final.gains) / len(final.gains)))
                 cells.append("-" if final is None else f"{final.ratio:.3g}\n{final.state}\n{gain}")
             rows.append((row[1], *cells))

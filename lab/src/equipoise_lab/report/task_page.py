@@ -9,7 +9,7 @@ from ..judge.verdicts import Verdict
 from ..plan.figures import Figure
 from ..plan.tables import Table
 from ..run.catalogue import every, names
-from ..tasks import named
+from ..tasks import task_by_name
 from . import figures as drawing
 from . import wording
 from .blocks import Block, Command, Heading, Items, Text, paragraphs
@@ -25,9 +25,9 @@ FIRST = "main"
 
 
 def task_page(
-    evidence: Evidence, verdicts: Sequence[Verdict], known: Mapping[str, Any], notes: Mapping[str, str], draw: bool
+    evidence: Evidence, verdicts: Sequence[Verdict], choices: Mapping[str, Any], notes: Mapping[str, str], draw: bool
 ) -> list[Block]:
-    task = named(evidence.task)
+    task = task_by_name(evidence.task)
     start = f"Test results: {task.unit}; mean ± standard deviation over seeds."
     blocks: list[Block] = [Heading(1, task.title), Text(start), *lead_blocks(evidence, verdicts)]
     blocks += [*paragraphs(notes.get(f"{evidence.task}/lead", "")), *not_holding(verdicts)]
@@ -35,9 +35,9 @@ def task_page(
     blocks += [Heading(2, "How to read the tables"), Text(wording.CAPTION)]
     every_table, every_figure = experiments(evidence)
     for table in every_table:
-        found = table_blocks(table, evidence.results)
-        blocks += _section(evidence, notes, table, found)
-        if table.name == FIRST and found:
+        content = table_blocks(table, evidence.results)
+        blocks += _section(evidence, notes, table, content)
+        if table.name == FIRST and content:
             blocks += [Heading(3, "Training time"), *time_blocks(table, evidence.results)]
             blocks += [Heading(3, "Ratio of the parts"), *balance_blocks(table, evidence.results)]
     for figure in every_figure:
@@ -46,7 +46,7 @@ def task_page(
         svg = drawing.draw(figure, name, evidence.results, best) if draw else None
         blocks += _section(evidence, notes, figure, figure_blocks(figure, name, evidence.results, svg))
     blocks += [Heading(2, "Claims"), *comparison_blocks(verdicts)]
-    if chosen := choice_blocks(evidence.task, known):
+    if chosen := choice_blocks(evidence.task, choices):
         blocks += [Heading(2, "Hyperparameters, chosen on validation examples"), *chosen]
     return [*blocks, Heading(2, "Missing runs"), _missing(evidence)]
 
@@ -61,13 +61,13 @@ def experiments(evidence: Evidence) -> tuple[list[Table], list[Figure]]:
     return kinds
 
 
-def _section(evidence: Evidence, notes: Mapping[str, str], what: Table | Figure, found: list[Block]) -> list[Block]:
+def _section(evidence: Evidence, notes: Mapping[str, str], what: Table | Figure, content: list[Block]) -> list[Block]:
     """A heading, the results, the note and the command; nothing without results."""
-    if not found:
+    if not content:
         return []
     note = notes.get(f"{evidence.task}/{what.name}", "")
     command = Command(f"equipoise-lab reproduce {what.name} --task {evidence.task}")
-    return [Heading(2, f"{what.title} (`{what.name}`)"), *found, *paragraphs(note), command]
+    return [Heading(2, f"{what.title} (`{what.name}`)"), *content, *paragraphs(note), command]
 
 
 def _missing(evidence: Evidence) -> Block:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..plan import figures, finetuning, protocol, tables
 from ..recipe import Recipe
-from ..tasks import named
+from ..tasks import task_by_name
 from . import choosing
 from .store import Store
 
@@ -19,17 +19,17 @@ def tuning(task: str) -> tuple[str, ...]:
     >>> tuning("tagging-wnut17")
     ()
     """
-    return TUNING if named(task).settings.tuned else ()
+    return TUNING if task_by_name(task).settings.tuned else ()
 
 
 def makers(task: str) -> dict[str, Callable[..., Any]]:
     """The tables and figures of a task by name: functions of a task, the choices of tuning, seeds and folds."""
-    settings = named(task).settings
+    settings = task_by_name(task).settings
     if not settings.tuned:
         return {name: finetuning.TABLES[name] for name in settings.experiments}
     here = (*tables.COMMON, *figures.COMMON, *settings.experiments)
-    known: dict[str, Callable[..., Any]] = {**tables.TABLES, **figures.FIGURES}
-    return {name: make for name, make in known.items() if name in here}
+    makers: dict[str, Callable[..., Any]] = {**tables.TABLES, **figures.FIGURES}
+    return {name: make for name, make in makers.items() if name in here}
 
 
 def further(task: str) -> dict[str, Callable[..., Any]]:
@@ -38,8 +38,8 @@ def further(task: str) -> dict[str, Callable[..., Any]]:
     >>> list(further("ocr"))
     ['protocols', 'objectives', 'controls', 'one-word-1a', 'one-word-1b', 'one-word-1c']
     """
-    known: dict[str, Callable[..., Any]] = {**protocol.TABLES, **protocol.FIGURES}
-    return known if task == protocol.TASK else {}
+    makers: dict[str, Callable[..., Any]] = {**protocol.TABLES, **protocol.FIGURES}
+    return makers if task == protocol.TASK else {}
 
 
 def every(task: str) -> dict[str, Callable[..., Any]]:
@@ -81,5 +81,5 @@ def recipes(
         return choosing.first_runs(task, optimizer, store.records())
     if kind == "finals":
         return choosing.final_runs(task, optimizer, store.records())
-    found: list[Recipe] = every(task)[name](task, choices, **which).recipes
-    return found
+    recipes: list[Recipe] = every(task)[name](task, choices, **which).recipes
+    return recipes

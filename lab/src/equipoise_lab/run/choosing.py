@@ -20,7 +20,7 @@ from typing import Any
 
 from ..plan import grids, tables
 from ..recipe import Recipe
-from ..tasks import TASKS, named
+from ..tasks import TASKS, task_by_name
 from .store import Record
 
 OPTIMIZERS = ("adam", "sgd")
@@ -30,19 +30,19 @@ DIVERGED = 0.75
 
 def first_runs(task: str, optimizer: str, records: Iterable[Record] = ()) -> list[Recipe]:
     """Every point of every grid, extended where the choice of these records is at an edge."""
-    done = {kept.recipe: kept for kept in records}
+    done = {record.recipe: record for record in records}
     points = [point for one in tables.tuned(task, optimizer) for point in list(_grids(one, done))[-1]]
-    return [recipe for point in points for recipe in tables.runs(point, **named(task).settings.rounds.first)]
+    return [recipe for point in points for recipe in tables.runs(point, **task_by_name(task).settings.rounds.first)]
 
 
 def final_runs(task: str, optimizer: str, records: Iterable[Record]) -> list[Recipe]:
     """The best points of every grid that was run completely."""
-    done = {kept.recipe: kept for kept in records}
+    done = {record.recipe: record for record in records}
     best = []
     for one in tables.tuned(task, optimizer):
         finalists = (_finalists(one, points, done) for points in reversed(list(_grids(one, done))))
         best += next((points for points in finalists if points), [])
-    return [recipe for point in best for recipe in tables.runs(point, **named(task).settings.rounds.final)]
+    return [recipe for point in best for recipe in tables.runs(point, **task_by_name(task).settings.rounds.final)]
 
 
 def choices_from(
@@ -50,15 +50,15 @@ def choices_from(
     task: str | None = None,
     optimizers: Iterable[str] = OPTIMIZERS,
 ) -> dict[str, dict[str, Any]]:
-    """The choice of every setting of a task (of all tasks), as `grids.choices` reads it.
+    """The choice of every setting of a task (of all tasks), as `grids.stored_choices` reads it.
 
     A setting whose grid was not run completely is left out.
 
     >>> choices_from([])
     {}
     """
-    done = {kept.recipe: kept for kept in records}
-    found = {}
+    done = {record.recipe: record for record in records}
+    choices = {}
     for one in TASKS if task is None else (task,):
         for setting in (setting for optimizer in optimizers for setting in tables.tuned(one, optimizer)):
             smallest, *extended = _grids(setting, done)
@@ -66,15 +66,15 @@ def choices_from(
             best = _finalists(setting, points, done)
             if not best:
                 continue
-            first, final, _ = named(one).settings.rounds
+            first, final, _ = task_by_name(one).settings.rounds
             rounds = final if _decided(setting, points, done) else first
-            choice = choose(best, [kept for point in best for kept in _of_round(point, rounds, done)])
-            every = choose(points, [kept for point in points for kept in _of_round(point, first, done)])
+            choice = choose(best, [record for point in best for record in _of_round(point, rounds, done)])
+            every = choose(points, [record for point in points for record in _of_round(point, first, done)])
             if choice is not None and every is not None:
-                found[setting.key] = choice | {"tried": len(points), "worst": every["worst"]}
+                choices[setting.key] = choice | {"tried": len(points), "worst": every["worst"]}
                 if edges := grids.at_edge(_point(choice, points), points):
-                    found[setting.key]["at_edge"] = list(edges)
-    return found
+                    choices[setting.key]["at_edge"] = list(edges)
+    return choices
 
 
 def _grids(setting: grids.Setting, done: Mapping[Recipe, Record]) -> Iterator[list[Recipe]]:
@@ -91,11 +91,11 @@ def _grids(setting: grids.Setting, done: Mapping[Recipe, Record]) -> Iterator[li
 
 def _decided(setting: grids.Setting, points: Sequence[Recipe], done: Mapping[Recipe, Record]) -> Recipe | None:
     """The choice among these points; None if the runs of a round are missing."""
-    final = named(setting.task).settings.rounds.final
+    final = task_by_name(setting.task).settings.rounds.final
     records = [_of_round(point, final, done) for point in _finalists(setting, points, done)]
     if not records or not all(records):
         return None
-    choice = choose(points, [kept for runs in records for kept in runs])
+    choice = choose(points, [record for runs in records for record in runs])
     return None if choice is None else _point(choice, points)
 
 
@@ -109,12 +109,12 @@ def _finalists(setting: grids.Setting, points: Sequence[Recipe], done: Mapping[R
 
     Empty if some of the first runs are missing.
     """
-    first, final, finalists = named(setting.task).settings.rounds
+    first, final, finalists = task_by_name(setting.task).settings.rounds
     means = {point: mean_valid(runs) for point in points if (runs := _of_round(point, first, done))}
     if len(means) < len(points):
         return []
     least = DIVERGED * max(means.values())
-    diverged = [point for point in means if any(not kept.valid >= least for kept in _all_records(point, done))]
+    diverged = [point for point in means if any(not record.valid >= least for record in _all_records(point, done))]
     tested = [point for point in diverged if len(_all_records(point, done)) > len(tables.runs(point, **final))]
     unstable = [rates for rates, count in Counter(point.learning_rates for point in tested).items() if count > 1]
     sound = [point for point in means if point not in diverged and point.learning_rates not in unstable]
@@ -138,9 +138,9 @@ def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any
     """The point with the best mean validation metric over its records, with statistics; None without records."""
     results: dict[Recipe, list[Record]] = {}
     wanted = {_ignoring_seed_and_fold(point) for point in points}
-    for kept in records:
-        if _ignoring_seed_and_fold(kept.recipe) in wanted:
-            results.setdefault(_ignoring_seed_and_fold(kept.recipe), []).append(kept)
+    for record in records:
+        if _ignoring_seed_and_fold(record.recipe) in wanted:
+            results.setdefault(_ignoring_seed_and_fold(record.recipe), []).append(record)
     if not results:
         return None
     means = {point: mean_valid(runs) for point, runs in results.items()}
@@ -156,7 +156,7 @@ def choose(points: Sequence[Recipe], records: Iterable[Record]) -> dict[str, Any
 
 def mean_valid(records: Sequence[Record]) -> float:
     """The mean validation metric of a point; a failed run counts as 0."""
-    return statistics.mean(kept.valid if kept.failed is None else 0.0 for kept in records)
+    return statistics.mean(record.valid if record.failed is None else 0.0 for record in records)
 
 
 def _ignoring_seed_and_fold(recipe: Recipe) -> Recipe:

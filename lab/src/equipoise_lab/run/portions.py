@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ..recipe import Recipe
-from ..tasks import named
+from ..tasks import task_by_name
 from ..training.phases import shared_first_phase, stack_groups
 
 TOGETHER = 48
@@ -25,11 +25,11 @@ def portions(recipes: Sequence[Recipe], workers: int, stack_size: int) -> list[l
     >>> [len(portion) for portion in portions(recipes, workers=2, stack_size=8)]
     [2, 2, 1]
     """
-    found, left = [], list(recipes)
+    portions, left = [], list(recipes)
     while left:
-        found.append(share(left, portion_size(len(recipes), workers, stack_size), mixed=False))
-        left = [recipe for recipe in left if recipe not in found[-1]]
-    return found
+        portions.append(share(left, portion_size(len(recipes), workers, stack_size), mixed=False))
+        left = [recipe for recipe in left if recipe not in portions[-1]]
+    return portions
 
 
 def share_size(count: int, stack_size: int) -> int:
@@ -56,20 +56,20 @@ def share(recipes: Sequence[Recipe], size: int, mixed: bool) -> list[Recipe]:
     if mixed and _varying(some[0]):
         return some
     with_same_phase: dict[int, list[int]] = {}
-    for later, earlier in shared_first_phase(some).items():
-        with_same_phase.setdefault(earlier, []).append(later)
-    found: list[int] = []
+    for copy, original in shared_first_phase(some).items():
+        with_same_phase.setdefault(original, []).append(copy)
+    chosen: list[int] = []
     for group in stack_groups(some, 0):
         for i in group:
-            if len(found) < size:
-                found += [i, *with_same_phase.get(i, ())]
+            if len(chosen) < size:
+                chosen += [i, *with_same_phase.get(i, ())]
         if not mixed:
             break
-    return [some[i] for i in sorted(found)]
+    return [some[i] for i in sorted(chosen)]
 
 
 def _varying(recipe: Recipe) -> bool:
-    return getattr(named(recipe.task), "graphs_per_room", False)
+    return getattr(task_by_name(recipe.task), "graphs_per_room", False)
 
 
 def by_seeds(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
@@ -85,7 +85,7 @@ def by_seeds(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
     """
     varying = {recipe.task: _varying(recipe) for recipe in recipes}
     others = [recipe for recipe in recipes if not varying[recipe.task]]
-    found = [others] if others else []
+    portions = [others] if others else []
     seeds: dict[tuple[str, str, int], list[Recipe]] = {}
     for recipe in recipes:
         if varying[recipe.task]:
@@ -96,5 +96,5 @@ def by_seeds(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
             if lists[-1] and len(lists[-1]) + len(seeds[key]) > TOGETHER:
                 lists.append([])
             lists[-1] += seeds[key]
-        found += lists
-    return found
+        portions += lists
+    return portions

@@ -106,8 +106,8 @@ def run(
             else:
                 with closing(engine.work(sweep.take(), options)) as finished:
                     for records in finished:
-                        for kept in records:
-                            sweep.keep(kept)
+                        for record in records:
+                            sweep.keep(record)
                 shares.release()
                 sweep.check_lost()
             if sweep.taken == before and (left := len(shares.missing())):
@@ -141,17 +141,17 @@ class _Sweep:
             self.tries.update(recipe.key for recipe in some)
             yield some
 
-    def keep(self, kept: Record) -> None:
+    def keep(self, record: Record) -> None:
         """Store a run, unless it was stored before the process was killed and its checkpoint gave it again."""
-        if kept.recipe.key in self.shares.recorded:
+        if record.recipe.key in self.shares.recorded:
             return
-        self.not_stored.append(kept)
-        self.store.append([kept])
+        self.not_stored.append(record)
+        self.store.append([record])
         self.not_stored.pop()
-        self.shares.recorded.add(kept.recipe.key)
+        self.shares.recorded.add(record.recipe.key)
         self.added += 1
         if self.each is not None:
-            self.each(kept)
+            self.each(record)
 
     def check_lost(self) -> None:
         lost = [recipe for recipe in self.shares.missing() if self.tries[recipe.key] >= TRIES]
@@ -161,13 +161,13 @@ class _Sweep:
     def summary(self, device: str, precision: str) -> str:
         """What was kept when a file could not be written."""
         parts = [f"runs added to {self.store.path}: {self.added}"]
-        for kept in self.not_stored:
+        for finished in self.not_stored:
             path = next(
                 checkpoint_path(self.store.path, some, device, precision)
                 for some in reversed(self.recent)
-                if kept.recipe in some
+                if finished.recipe in some
             )
-            where = f"kept in {path}" if kept.recipe.key in finished_in(path) else "lost"
+            where = f"kept in {path}" if finished.recipe.key in finished_in(path) else "lost"
             parts.append(f"1 more finished run is {where}")
         return "; ".join([*parts, "the same command continues when there is room"])
 

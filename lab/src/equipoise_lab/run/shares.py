@@ -90,7 +90,7 @@ class Shares:
     def missing(self) -> list[Recipe]:
         """The wanted recipes without a record."""
         new, self._end = self.store.records_from(self._end)
-        self.recorded |= {kept.recipe.key for kept in new}
+        self.recorded |= {record.recipe.key for record in new}
         return [recipe for recipe in self.wanted if recipe.key not in self.recorded]
 
     def take(self) -> list[Recipe]:
@@ -137,18 +137,18 @@ class Shares:
 
     def _claims_of_others(self) -> set[str]:
         """The claims of living processes. Those of ended ones are removed."""
-        found: set[str] = set()
+        keys: set[str] = set()
         if fcntl is None:
-            return found
+            return keys
         for path in claim_files(self.store.path):
             if self._file is not None and path == Path(self._file.name):
                 continue
             with suppress(FileNotFoundError), path.open("rb") as file:  # its process may end and remove it now
                 if _is_locked(file):
-                    found |= set(file.read().decode().split())
+                    keys |= set(file.read().decode().split())
                 else:
                     path.unlink(missing_ok=True)
-        return found
+        return keys
 
     def _unfinished(self, free: list[Recipe]) -> list[Recipe]:
         """The recipes of a checkpoint that an ended process has left, if all that it lacks are free."""

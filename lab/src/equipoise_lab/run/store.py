@@ -50,7 +50,7 @@ class Store:
 
     def records(self) -> list[Record]:
         """All records, the last one of each recipe; an incomplete last line is ignored."""
-        return list({kept.recipe.key: kept for kept in self.records_from(0)[0]}.values())
+        return list({record.recipe.key: record for record in self.records_from(0)[0]}.values())
 
     def records_from(self, start: int) -> tuple[list[Record], int]:
         """The records from this byte on, and the byte after the last complete line."""
@@ -65,25 +65,25 @@ class Store:
         *lines, tail = data.split(b"\n")
         if start == 0 and not lines:
             self._check_beginning(data)
-        found = []
+        records = []
         for number, line in enumerate(lines, 1):
             try:
-                found.append(_parse(line))
+                records.append(_parse(line))
             except ValueError as error:
                 place = number + self.path.read_bytes()[:start].count(b"\n")
                 raise StoreError(f"{self.path}, line {place} is not a record of a run: {error}") from error
         if tail and not _is_torn(tail):
-            found.append(self._parse_tail(tail))
-        return found, start + len(data) - len(tail)
+            records.append(self._parse_tail(tail))
+        return records, start + len(data) - len(tail)
 
     def missing(self, recipes: Iterable[Recipe]) -> list[Recipe]:
         """The recipes without a record, in order and without duplicates."""
-        known = {kept.recipe.key for kept in self.records()}
-        return [recipe for key, recipe in {recipe.key: recipe for recipe in recipes}.items() if key not in known]
+        recorded = {record.recipe.key for record in self.records()}
+        return [recipe for key, recipe in {recipe.key: recipe for recipe in recipes}.items() if key not in recorded]
 
     def append(self, records: Iterable[Record]) -> None:
         """Add all of the records, or none if that fails."""
-        left = memoryview("".join(json.dumps(kept.to_json()) + "\n" for kept in records).encode())
+        left = memoryview("".join(json.dumps(record.to_json()) + "\n" for record in records).encode())
         with self.locked() as file:
             end = self._repair(file)
             try:

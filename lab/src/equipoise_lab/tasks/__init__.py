@@ -16,12 +16,12 @@ TASKS |= {task.name: task for task in (TaggingCoNLL2000, TaggingWNUT17, TaggingB
 """The classes of the tasks by name. Most read their data when they are created, `horses` when the data is used."""
 
 
-def named(name: str) -> Any:
+def task_by_name(name: str) -> Any:
     """The class of the task of this name.
 
-    >>> named("ocr").title
+    >>> task_by_name("ocr").title
     'Handwritten words'
-    >>> named("ocrs")
+    >>> task_by_name("ocrs")
     Traceback (most recent call last):
     ...
     ValueError: there is no task 'ocrs'; did you mean ocr?
@@ -39,8 +39,8 @@ def load(name: str, net: str = "default", device: torch.device | str = "cpu") ->
     >>> load("ocr").metric
     'accuracy'
     """
-    task: Task = named(name)(net, torch.device(device))
+    task: Task = task_by_name(name)(net, torch.device(device))
     return task
 
 
-__all__ = ["TASKS", "Batch", "Parameters", "Split", "Task", "load", "named"]
+__all__ = ["TASKS", "Batch", "Parameters", "Split", "Task", "load", "task_by_name"]

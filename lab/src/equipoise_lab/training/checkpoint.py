@@ -38,7 +38,7 @@ class Progress:
     """The progress of training some recipes. Replicas are numbered by the position of their recipe."""
 
     replicas: list[Replica]
-    kept: dict[int, Parameters] = field(default_factory=dict)
+    parameters: dict[int, Parameters] = field(default_factory=dict)
     """The best parameters of the last phase of each replica, without the dimension of replicas."""
     runs: dict[int, Run] = field(default_factory=dict)
     members: list[int] = field(default_factory=list)
@@ -76,9 +76,9 @@ class Journal:
         begin = time.monotonic()
         if self.path is None or (not now and begin - self.last < self.wait):
             return
-        named = {f"stack/{name}": x for name, x in progress.stack.items()}
-        named |= {f"kept/{i}/{name}": x for i, kept in progress.kept.items() for name, x in kept.items()}
-        if self.seconds and sum(x.nbytes for x in named.values()) > LARGEST_BYTES:
+        stored = {f"stack/{name}": x for name, x in progress.stack.items()}
+        stored |= {f"kept/{i}/{name}": x for i, own in progress.parameters.items() for name, x in own.items()}
+        if self.seconds and sum(x.nbytes for x in stored.values()) > LARGEST_BYTES:
             return
         text = {
             "format": FORMAT,
@@ -87,13 +87,13 @@ class Journal:
             "members": progress.members,
         }
         try:
-            tensors.save(self.path, named, json.dumps(text))
+            tensors.save(self.path, stored, json.dumps(text))
         except OSError as error:
-            raise WritingError(f"{self.path} could not be written: {error.strerror}; {self._kept()}") from error
+            raise WritingError(f"{self.path} could not be written: {error.strerror}; {self._state()}") from error
         self.last = self.written = time.monotonic()
         self.wait = self.seconds and max(self.seconds, (self.last - begin) / LARGEST_COST)
 
-    def _kept(self) -> str:
+    def _state(self) -> str:
         """What the file holds after a failed write, which leaves it unchanged."""
         if self.path is None or not self.path.exists():
             return "no progress is saved"
@@ -103,26 +103,26 @@ class Journal:
 
 def read(path: Path) -> Progress:
     """The progress in a file. Raises BadFileError if it is no checkpoint."""
-    named, text = tensors.load(path, old=False)
+    stored, text = tensors.load(path, old=False)
     try:
-        known = json.loads(text)
-        if known["format"] != FORMAT:
-            raise BadFileError(f"{path} is a {known['format']!r}, not a {FORMAT!r}")
-        progress = Progress([Replica.from_json(fields) for fields in known["replicas"]], members=known["members"])
-        progress.runs = {int(i): _run(fields) for i, fields in known["runs"].items()}
-        for name, x in named.items():
+        header = json.loads(text)
+        if header["format"] != FORMAT:
+            raise BadFileError(f"{path} is a {header['format']!r}, not a {FORMAT!r}")
+        progress = Progress([Replica.from_json(fields) for fields in header["replicas"]], members=header["members"])
+        progress.runs = {int(i): _run(fields) for i, fields in header["runs"].items()}
+        for name, x in stored.items():
             part, _, rest = name.partition("/")
             if part == "stack":
                 progress.stack[rest] = x
             else:
                 i, _, name = rest.partition("/")
-                progress.kept.setdefault(int(i), {})[name] = x
+                progress.parameters.setdefault(int(i), {})[name] = x
         numbers, members = range(len(progress.replicas)), progress.members
-        if not all(type(i) is int and i in numbers for i in (*members, *progress.runs, *progress.kept)):
+        if not all(type(i) is int and i in numbers for i in (*members, *progress.runs, *progress.parameters)):
             raise ValueError("it names a run that it does not have")
         if bool(members) != bool(progress.stack):
             raise ValueError("the tensors of the current stack are missing, or belong to no run")
-        if not progress.runs.keys() <= progress.kept.keys():
+        if not progress.runs.keys() <= progress.parameters.keys():
             raise ValueError("a finished run has no parameters")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, BadFileError):

@@ -182,7 +182,7 @@ class _Trainer:
         """A stack at the start of its phase, or for testing after the last, or as a checkpoint has stored it."""
         replicas = [self.progress.replicas[i] for i in members]
         recipe = replicas[0].recipe
-        each = [self.progress.kept.get(i) or self._start(self.progress.replicas[i]) for i in members]
+        each = [self.progress.parameters.get(i) or self._start(self.progress.replicas[i]) for i in members]
         optimizer = optimizers.make(recipe.optimizer, recipe.momentum)
         stack = Stack(self.task(recipe), optimizer, replicas, _stack_parameters(each), self.device, self.half)
         if stored:
@@ -232,10 +232,10 @@ class _Trainer:
     def _advance_finished(self, stack: Stack, members: list[int]) -> None:
         """Finished replicas advance to their next phase, with the parameters that this one keeps."""
         places = [place for place, replica in enumerate(stack.replicas) if replica.finished]
-        best = {name: x[places].cpu() for name, x in (stack.kept | {ALPHA: stack.best_alpha}).items()}
+        best = {name: x[places].cpu() for name, x in (stack.final_parameters | {ALPHA: stack.best_alpha}).items()}
         for row, place in enumerate(places):
             replica = stack.replicas[place]
-            self.progress.kept[members[place]] = {name: x[row].clone() for name, x in best.items()}
+            self.progress.parameters[members[place]] = {name: x[row].clone() for name, x in best.items()}
             replica.advance()
 
     def _groups_for_testing(self, numbers: list[int]) -> Iterator[list[int]]:
@@ -253,7 +253,7 @@ class _Trainer:
                 replica.history = [epoch for epoch in source.history if epoch.phase == 0]
                 replica.failed = source.failed
                 replica.best = max((epoch.valid for epoch in replica.history if epoch.measured), default=replica.best)
-                self.progress.kept[copy] = self.progress.kept[original]
+                self.progress.parameters[copy] = self.progress.parameters[original]
                 replica.advance()
         self._test()
 
@@ -275,7 +275,7 @@ class _Trainer:
             for place, (i, replica) in enumerate(zip(numbers, stack.replicas, strict=True)):
                 run = replica.run(test[place], train[place], stack.alphas()[place], ratio[place])
                 progress.runs[i] = run
-                progress.kept[i] = progress.kept[i] | {ALPHA: stack.alpha[place].cpu()}
+                progress.parameters[i] = progress.parameters[i] | {ALPHA: stack.alpha[place].cpu()}
                 self._hand_out(i)
         self.journal.write(progress, now=len(progress.runs) == len(self.recipes))
 
@@ -284,7 +284,7 @@ class _Trainer:
         if self.done is None:
             return
         try:
-            self.done(self.progress.runs[i], self.progress.kept[i])
+            self.done(self.progress.runs[i], self.progress.parameters[i])
         except Exception:
             with suppress(WritingError):
                 self.journal.write(self.progress, now=True)

@@ -39,10 +39,10 @@ class Group:
         state = self.state(parameters)
 
         def learn(norms: Norms) -> State:
-            found = self.method.measured(state, norms, weights)
+            measured = self.method.measured(state, norms, weights)
             for name in self.method.kept:
-                parameters[PREFIX + name][self.members] = getattr(found, name).detach()
-            return found
+                parameters[PREFIX + name][self.members] = getattr(measured, name).detach()
+            return measured
 
         return factors(energy, self.method, norms, state, None if weights is None else learn, weights)
 
@@ -70,16 +70,16 @@ class Scored(NamedTuple):
 
 def groups(replicas: list[Replica], alpha: Tensor) -> list[Group]:
     """The groups of replicas that are sorted by `kind`; methods with a factor use their part of alpha, (E,)."""
-    found, start = [], 0
+    groups, start = [], 0
     for _, same in groupby(replicas, key=lambda replica: kind(replica.recipe, replica.phase)):
         members = list(same)
         where = slice(start, start + len(members))
         how = method([member.recipe for member in members]).to(alpha.device)
         if "alpha" in dict(how.named_buffers()):
             how.alpha = alpha[where]  # a view: the search writes into the stack
-        found.append(Group(where, members[0].phase.objective, how))
+        groups.append(Group(where, members[0].phase.objective, how))
         start = where.stop
-    return found
+    return groups
 
 
 def fields(how: Scaling | type[Scaling]) -> tuple[str, ...]:
@@ -109,8 +109,8 @@ def own_scaling_state(recipe: Recipe, how: Scaling | None = None) -> Parameters:
 
 def with_gradient() -> tuple[str, ...]:
     """The names of all fields of scaling that have a gradient."""
-    found = (PREFIX + name for scheme in SCHEMES.values() for name in scheme.method.learned + scheme.method.paced)
-    return tuple(dict.fromkeys(found))
+    names = (PREFIX + name for scheme in SCHEMES.values() for name in scheme.method.learned + scheme.method.paced)
+    return tuple(dict.fromkeys(names))
 
 
 def paced() -> tuple[str, ...]:

@@ -67,8 +67,8 @@ class Model:
     @torch.no_grad()
     def scored(self, batch: Batch) -> Scored:
         """The balanced scores of a batch."""
-        (found,) = self._stack.balanced(self._stack.parameters, batch)
-        return found
+        (scores,) = self._stack.balanced(self._stack.parameters, batch)
+        return scores
 
     @torch.no_grad()
     def log_marginals_batch(self, batch: Batch) -> Tensor:
@@ -91,29 +91,29 @@ class Model:
 
     def save(self, path: Path) -> None:
         text: dict[str, Any] = {"format": FORMAT, "recipe": self.recipe.to_json(), "version": __version__}
-        named = dict(self.parameters)
+        stored = dict(self.parameters)
         if isinstance(self.task, Portable):
             text["task"], own = self.task.saved()
-            named |= {f"{TASK}{name}": x for name, x in own.items()}
-        tensors.save(path, named, json.dumps(text))
+            stored |= {f"{TASK}{name}": x for name, x in own.items()}
+        tensors.save(path, stored, json.dumps(text))
 
     @staticmethod
     def load(path: Path, device: torch.device | str = "cpu", task: str | None = None) -> "Model":
         """Read a model; with `task`, only one of that task."""
-        named, text = tensors.load(path)
-        parameters = {name: x for name, x in named.items() if not name.startswith(TASK)}
-        own = {name.removeprefix(TASK): x for name, x in named.items() if name.startswith(TASK)}
+        stored, text = tensors.load(path)
+        parameters = {name: x for name, x in stored.items() if not name.startswith(TASK)}
+        own = {name.removeprefix(TASK): x for name, x in stored.items() if name.startswith(TASK)}
         try:
-            known = json.loads(text)
-            if known["format"] != FORMAT:
-                raise BadFileError(f"{path} is a {known['format']!r}, not a {FORMAT!r}")
-            recipe = Recipe.from_json(known["recipe"])
+            header = json.loads(text)
+            if header["format"] != FORMAT:
+                raise BadFileError(f"{path} is a {header['format']!r}, not a {FORMAT!r}")
+            recipe = Recipe.from_json(header["recipe"])
             if task is not None and recipe.task != task:
                 raise BadFileError(f"{path} is a model of {recipe.task}, not of {task}")
-            kind = tasks.named(recipe.task)
+            kind = tasks.task_by_name(recipe.task)
             made: Task | None = None
-            if "task" in known:
-                made = kind.restored(recipe.net, device, known["task"], own)
+            if "task" in header:
+                made = kind.restored(recipe.net, device, header["task"], own)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, BadFileError):
                 raise

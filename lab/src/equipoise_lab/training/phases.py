@@ -54,8 +54,8 @@ def stack_groups(recipes: Sequence[Recipe], depth: int) -> list[list[int]]:
     >>> stack_groups([Recipe("ocr", optimizer=optimizer) for optimizer in ("sgd", "adam", "sgd")], 0)
     [[1], [0, 2]]
     """
-    later = shared_first_phase(recipes) if depth == 0 else {}
-    due = [i for i, recipe in enumerate(recipes) if len(phases(recipe)) > depth and i not in later]
+    copies = shared_first_phase(recipes) if depth == 0 else {}
+    due = [i for i, recipe in enumerate(recipes) if len(phases(recipe)) > depth and i not in copies]
     return _divide(recipes, due, lambda recipe: phases(recipe)[depth])
 
 
@@ -87,7 +87,7 @@ def shared_first_phase(recipes: Sequence[Recipe]) -> dict[int, int]:
     {1: 0}
     """
     first: dict[Recipe, int] = {}
-    found = {}
+    copies = {}
     for i, recipe in enumerate(recipes):
         if phases(recipe)[0].trained == "unary":
             alone = replace(
@@ -96,5 +96,5 @@ def shared_first_phase(recipes: Sequence[Recipe]) -> dict[int, int]:
             alone = replace(alone, weight=1.0, normalize=False, subset=1, start=1.0, search="train")
             alone = replace(alone, search_time="epoch")
             if first.setdefault(alone, i) != i:
-                found[i] = first[alone]
-    return found
+                copies[i] = first[alone]
+    return copies

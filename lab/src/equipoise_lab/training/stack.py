@@ -63,22 +63,22 @@ class Stack:
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors of the replicas by name: the content of a checkpoint."""
-        named = {"steps": self.steps, "alpha": self.alpha, "best_alpha": self.best_alpha}
-        named |= {f"parameters/{name}": x for name, x in self.parameters.items()}
-        named |= {f"best/{name}": x for name, x in self.best.items()}
-        named |= {f"state/{name}/{slot}": x for name, state in self.state.items() for slot, x in state.items()}
+        stored = {"steps": self.steps, "alpha": self.alpha, "best_alpha": self.best_alpha}
+        stored |= {f"parameters/{name}": x for name, x in self.parameters.items()}
+        stored |= {f"best/{name}": x for name, x in self.best.items()}
+        stored |= {f"state/{name}/{slot}": x for name, state in self.state.items() for slot, x in state.items()}
         if self.frozen_unary is not None:
-            named["memory"] = self.frozen_unary
-        return named
+            stored["memory"] = self.frozen_unary
+        return stored
 
-    def restore(self, named: dict[str, Tensor]) -> None:
+    def restore(self, stored: dict[str, Tensor]) -> None:
         """Load what `tensors` returned."""
-        if "memory" in named:
-            self.frozen_unary = named["memory"].to(self.device)
+        if "memory" in stored:
+            self.frozen_unary = stored["memory"].to(self.device)
         mine = self.tensors()
-        if mine.keys() != named.keys() or any(mine[name].shape != x.shape for name, x in named.items()):
+        if mine.keys() != stored.keys() or any(mine[name].shape != x.shape for name, x in stored.items()):
             raise BadFileError("the checkpoint belongs to a different net")
-        for name, x in named.items():
+        for name, x in stored.items():
             mine[name].copy_(x)
 
     def take(self, index: list[int]) -> "Stack":
@@ -95,28 +95,28 @@ class Stack:
         order = sorted(range(len(kinds)), key=lambda place: (kinds[place], place))
         return self._with(replicas, both).take(order), order
 
-    def _with(self, replicas: list[Replica], named: dict[str, Tensor]) -> "Stack":
+    def _with(self, replicas: list[Replica], stored: dict[str, Tensor]) -> "Stack":
         """A stack like this one, of these replicas and tensors."""
         made = Stack.__new__(Stack)
         made.task, made.optimizer, made.device, made.half = self.task, self.optimizer, self.device, self.half
         made.replicas = replicas
-        made.steps, made.alpha, made.best_alpha = named["steps"], named["alpha"], named["best_alpha"]
-        made.parameters = {name: named[f"parameters/{name}"] for name in self.parameters}
-        made.best = {name: named[f"best/{name}"] for name in self.best}
+        made.steps, made.alpha, made.best_alpha = stored["steps"], stored["alpha"], stored["best_alpha"]
+        made.parameters = {name: stored[f"parameters/{name}"] for name in self.parameters}
+        made.best = {name: stored[f"best/{name}"] for name in self.best}
         made.state = {
-            name: {slot: named[f"state/{name}/{slot}"] for slot in state} for name, state in self.state.items()
+            name: {slot: stored[f"state/{name}/{slot}"] for slot in state} for name, state in self.state.items()
         }
-        made.frozen_unary = named.get("memory")
+        made.frozen_unary = stored.get("memory")
         made.groups = groups(replicas, made.alpha)
         return made
 
     def alphas(self) -> list[float]:
         """The factor of the unary part relative to the pairwise part, of each replica."""
-        found = [group.method.alpha_of(group.state(self.parameters)) for group in self.groups]
-        return torch.cat(found).tolist() if found else []
+        each = [group.method.alpha_of(group.state(self.parameters)) for group in self.groups]
+        return torch.cat(each).tolist() if each else []
 
     @property
-    def kept(self) -> Parameters:
+    def final_parameters(self) -> Parameters:
         """The parameters with which a finished replica is tested."""
         return self.best or self.parameters
 
@@ -167,14 +167,14 @@ class Stack:
             part, u = batch.of(where), unary[where]
             alone = batch.learning and objective == "unary"  # then the loss does not use the pairwise part
             w = None if alone else self._pairwise(self._of(parameters, where), part)
-            found = []
+            factors = []
             for group in members:
                 own = slice(group.members.start - where.start, group.members.stop - where.start)
                 pairwise, lengths = None if w is None else w[own], None if part.lengths is None else part.lengths[own]
                 norms = energy.norms(u[own], pairwise, lengths)
                 of_group = group.factors(energy, parameters, norms, part.weights[own] if batch.learning else None)
-                found.append([_per_replica(x, len(u[own])) for x in of_group])
-            each = Factors(*(_stacked(same) for same in zip(*found, strict=True)))  # type: ignore[arg-type]
+                factors.append([_per_replica(x, len(u[own])) for x in of_group])
+            each = Factors(*(_stacked(same) for same in zip(*factors, strict=True)))  # type: ignore[arg-type]
             yield Scored(objective, part, *scaled(energy, u, w, each), each.penalty)
 
     def losses(self, parameters: Parameters, batch: Batch) -> Tensor:
@@ -205,11 +205,11 @@ class Stack:
     @torch.no_grad()
     def predict(self, parameters: Parameters, batch: Batch) -> Tensor:
         """Labels for the examples of every replica, (E, B, ...)."""
-        found = [
+        alphas = [
             self.task.energy.predict(objective, u, w, part.lengths).reshape(part.labels.shape)
             for objective, part, u, w, _ in self.balanced(parameters, batch)
         ]
-        return torch.cat(found)
+        return torch.cat(alphas)
 
     def _of(self, parameters: Parameters, where: slice) -> Parameters:
         """The parameters of some replicas, as views, so that in-place updates reach the stack."""
@@ -253,13 +253,13 @@ def _per_replica(x: Tensor | None, count: int) -> Tensor | int:
 
 def _stacked(each: Sequence[Tensor | int]) -> Tensor | None:
     """The factors of several groups, (e, 1) or (e, B), as one: (E, 1), or (E, B) where a group has one per example."""
-    known = [x for x in each if isinstance(x, Tensor)]
-    if not known:
+    tensors = [x for x in each if isinstance(x, Tensor)]
+    if not tensors:
         return None
     if len(each) == 1:
-        return known[0]
-    width = max(x.shape[1] for x in known)
-    return torch.cat([x.expand(-1, width) if isinstance(x, Tensor) else known[0].new_ones(x, width) for x in each])
+        return tensors[0]
+    width = max(x.shape[1] for x in tensors)
+    return torch.cat([x.expand(-1, width) if isinstance(x, Tensor) else tensors[0].new_ones(x, width) for x in each])
 
 
 def _given(losses: Tensor, grid: Tensor) -> Tensor:

@@ -45,12 +45,12 @@ def from_counts(task: Task, train: Tensor) -> Tensor:
     matrix = task.init(torch.Generator())[MATRIX]
     device = getattr(task, "device", "cpu")
     batches = (task.batch(part[None].to(device), task.room(part[None])) for part in train.split(AT_ONCE))
-    found = []
+    labelled = []
     for batch in batches:
         assert batch.lengths is not None
         inside = torch.arange(batch.labels.shape[-1], device=batch.labels.device) < batch.lengths[..., None]
-        found.append((batch.labels, inside))
-    return association(count_all(found, len(matrix))).pairwise.to(matrix.dtype)
+        labelled.append((batch.labels, inside))
+    return association(count_all(labelled, len(matrix))).pairwise.to(matrix.dtype)
 
 
 def head(task: Task) -> str:

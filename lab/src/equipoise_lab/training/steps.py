@@ -120,9 +120,9 @@ class Stepper:
         batch = stack.task.batch(self.examples, room)
         leaves = {name: stack.parameters[name].detach().requires_grad_() for name in self.names}
         losses = stack.losses(stack.parameters | leaves, batch)
-        found = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
+        each = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
         moves = (batch.weights.sum(-1) > 0).to(losses.dtype)
-        gradients = dict(zip(self.names, found, strict=True))
+        gradients = dict(zip(self.names, each, strict=True))
         for group in stack.groups:
             group.move(stack.parameters, gradients, moves)
         gradients = {name: gradient for name, gradient in gradients.items() if name not in self.paced}

@@ -28,7 +28,7 @@ def test_a_restored_task_is_the_same_without_data(task: Chunking, restored: Chun
     assert restored.net.shapes == task.net.shapes
     encoded = restored.encode(task.corpus.both)
     assert torch.equal(encoded.vectors, task.sentences.vectors)
-    assert torch.equal(encoded.known, task.sentences.known)
+    assert torch.equal(encoded.has_vector, task.sentences.has_vector)
     assert torch.equal(encoded.speech, task.sentences.speech)
     with pytest.raises(MissingFileError, match="conll2000"):
         restored.split(0, 0)

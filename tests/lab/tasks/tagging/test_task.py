@@ -12,7 +12,7 @@ from seqeval.metrics import f1_score
 from equipoise_lab.data import encoders
 from equipoise_lab.data.errors import DataError, MissingFileError
 from equipoise_lab.nets.dropout import SPAN, Dropout
-from equipoise_lab.tasks import load, named
+from equipoise_lab.tasks import load, task_by_name
 from equipoise_lab.tasks.tagging import pack
 from equipoise_lab.tasks.tagging.sentences import Encoded, Sentences
 from equipoise_lab.tasks.tagging.task import DROPOUT, Tagging, TaggingWNUT17
@@ -31,7 +31,7 @@ def _tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def real() -> dict[str, Tagging]:
     """The tasks with the packed MiniLM, or a skip."""
     try:
-        return {name: named(name)() for name in NAMES}
+        return {name: task_by_name(name)() for name in NAMES}
     except MissingFileError:
         pytest.skip("needs the packed encoder minilm (`equipoise-lab data encoder`)")
 
@@ -136,7 +136,7 @@ def test_an_unknown_net_is_an_error_that_names_the_nets() -> None:
 @pytest.mark.usefixtures("_tiny")
 @pytest.mark.parametrize("net", ["default", "bilstm"])
 def test_the_metric_is_that_of_seqeval(net: str) -> None:
-    recipe = named("tagging-wnut17").settings.recipe("likelihood", "joint", net=net)
+    recipe = task_by_name("tagging-wnut17").settings.recipe("likelihood", "joint", net=net)
     task = load("tagging-wnut17", net)
     model = Model(recipe, task.init(torch.Generator().manual_seed(1)) | {"scaling.alpha": torch.ones(())}, task=task)
     examples = task.split(0, 0).test
@@ -161,7 +161,7 @@ def test_the_room_is_the_least_that_holds_a_batch() -> None:
 
 @pytest.mark.usefixtures("_tiny")
 def test_long_sentences_are_evaluated_in_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = named("tagging-wnut17").settings.recipe("likelihood", "joint")
+    recipe = task_by_name("tagging-wnut17").settings.recipe("likelihood", "joint")
     task = load("tagging-wnut17")
     model = Model(recipe, task.init(torch.Generator().manual_seed(1)) | {"scaling.alpha": torch.ones(())}, task=task)
     train = task.split(0, 0).train

@@ -14,7 +14,7 @@ from equipoise import ChainCRF
 from equipoise_lab.nets.encoder import from_checkpoint
 from equipoise_lab.recipe import Recipe
 from equipoise_lab.schemes import SCHEMES
-from equipoise_lab.tasks import Parameters, load, named
+from equipoise_lab.tasks import Parameters, load, task_by_name
 from equipoise_lab.tasks.tagging.task import DROPOUT
 from equipoise_lab.training import Run, train
 from equipoise_lab.training.replica import Replica
@@ -40,7 +40,7 @@ def _double() -> Iterator[None]:
 def recipe(scheme: str, **more: Any) -> Recipe:
     rates = (3e-3,) * len(SCHEMES[scheme].phases)
     fields = {"learning_rates": rates, "batch_size": 8, "subset": 20, "max_epochs": 10} | more
-    return named(TASK).settings.recipe("likelihood", scheme, **fields)
+    return task_by_name(TASK).settings.recipe("likelihood", scheme, **fields)
 
 
 @pytest.mark.slow

@@ -44,14 +44,14 @@ def chunks(tags: Sequence[str]) -> list[Chunk]:
     [Chunk(kind='NP', start=0, stop=2), Chunk(kind='VP', start=2, stop=3), Chunk(kind='NP', start=4, stop=5), \
 Chunk(kind='NP', start=5, stop=6)]
     """
-    found, start, before = [], 0, "O"
+    chunks_so_far, start, before = [], 0, "O"
     for place, tag in enumerate([*tags, "O"]):
         if ends(before, tag):
-            found.append(Chunk(before[2:], start, place))
+            chunks_so_far.append(Chunk(before[2:], start, place))
         if begins(before, tag):
             start = place
         before = tag
-    return found
+    return chunks_so_far
 
 
 class Scores(NamedTuple):

@@ -25,13 +25,13 @@ def predict(model: Predictor, request: Request) -> Any:
     request.only("a model of chunking that tags a file", "file", "--out", "--marginals")
     sentences = list(read_and_tag(model, request.source, request.warn))
     names = ("words", "pos", "tags", "confidences") if request.marginals else ("words", "pos", "tags")
-    found = [{name: getattr(sentence, name) for name in names} for sentence in sentences]
+    tagged = [{name: getattr(sentence, name) for name in names} for sentence in sentences]
     lines = list(columns(sentences, request.marginals))
     if request.out is None:
         for line in lines:
             request.say(line)
-        return found
-    text = json.dumps(found, indent=1) + "\n" if request.as_json else "".join(f"{line}\n" for line in lines)
+        return tagged
+    text = json.dumps(tagged, indent=1) + "\n" if request.as_json else "".join(f"{line}\n" for line in lines)
     write_whole(request.out, text)
     count = sum(len(sentence.words) for sentence in sentences)
     request.warn(f"{count} words of {len(sentences)} sentences tagged: {request.out}")

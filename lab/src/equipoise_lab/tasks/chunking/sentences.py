@@ -29,7 +29,7 @@ class Sentences:
     characters: Tensor  # (V, C)
     sizes: Tensor  # (V,), 0 for no word
     vectors: Tensor  # (V, 50)
-    known: Tensor  # (V,)
+    has_vector: Tensor  # (V,)
     words: Tensor  # (S, L)
     speech: Tensor  # (S, L)
     labels: Tensor  # (S, L), 0 where a sentence has no tags
@@ -46,13 +46,13 @@ class Sentences:
         """Parts of speech that are not in `speech` get 0. Words are numbered by length, the longest first."""
         words = sorted({word for sentence in sentences for word in sentence.words}, key=lambda word: (-len(word), word))
         number = {word: i for i, word in enumerate(words)}
-        found, known = vectors.look_up(words)
+        rows_of_words, has_vector = vectors.look_up(words)
         characters = pad_sequence([torch.tensor(codes(word)) for word in [*words, "\0"]], batch_first=True)
         return Sentences(
             characters.to(device),
             torch.tensor([*(len(word) for word in words), 0]).to(device),
-            torch.cat([found, torch.zeros(1, SIZE)]).to(device),
-            torch.cat([known, torch.ones(1, dtype=torch.bool)]).to(device),
+            torch.cat([rows_of_words, torch.zeros(1, SIZE)]).to(device),
+            torch.cat([has_vector, torch.ones(1, dtype=torch.bool)]).to(device),
             _table([[number[word] for word in sentence.words] for sentence in sentences], len(words)).to(device),
             _table([[speech.get(pos, 0) for pos in sentence.pos] for sentence in sentences]).to(device),
             _table([[labels[tag] for tag in s.tags] or [0] * len(s) for s in sentences]).to(device),
@@ -78,7 +78,7 @@ class Sentences:
             longest = int(lengths.max())
             place, speech = place[..., :longest], speech[..., :longest]
         letters, rows = self._spell(distinct, ROOM[1] * room)
-        inputs = Words(letters, rows, self.vectors[distinct], self.known[distinct], place, speech, lengths)
+        inputs = Words(letters, rows, self.vectors[distinct], self.has_vector[distinct], place, speech, lengths)
         return Batch(examples, inputs, self.labels[sentence], lengths)
 
     def _words(self, examples: Tensor) -> Tensor:

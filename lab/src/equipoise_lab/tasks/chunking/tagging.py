@@ -35,7 +35,7 @@ def read_and_tag(model: Predictor, path: str | Path, warn: Callable[[str], None]
     if not bare:
         return
     encoded = task.encode(bare)
-    if warn is not None and not bool(encoded.known.all()):
+    if warn is not None and not bool(encoded.has_vector.all()):
         warn(_without_vector(task, encoded))
     for examples in torch.arange(len(bare)).split(TAGGED_AT_ONCE):
         batch = encoded.batch(examples[None].to(task.device), encoded.room(examples[None]))
@@ -47,8 +47,8 @@ def read_and_tag(model: Predictor, path: str | Path, warn: Callable[[str], None]
 
 
 def _without_vector(task: Chunking, encoded: Sentences) -> str:
-    missing, kind = int((~encoded.known).sum()), task.wanted.vectors
-    text = f"{missing} of {len(encoded.known) - 1} distinct words have no vector and are tagged as unknown words"
+    missing, kind = int((~encoded.has_vector).sum()), task.wanted.vectors
+    text = f"{missing} of {len(encoded.has_vector) - 1} distinct words have no vector and are tagged as unknown words"
     if present(kind, task.data_dir).complete:
         return text
     return f"{text}; `equipoise-lab data download {kind}` gets more vectors"

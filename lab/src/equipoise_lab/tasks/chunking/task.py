@@ -57,14 +57,14 @@ def parse(name: str) -> Net:
     >>> parse("linear-300+senna")
     Net(head='linear', hidden=300, vectors='senna', window=0, around='words')
     """
-    found = re.fullmatch(r"(default|bilstm|(linear|window|speech)-([1-9][0-9]*))(?:\+(senna))?", name)
-    if found is None:
+    parts = re.fullmatch(r"(default|bilstm|(linear|window|speech)-([1-9][0-9]*))(?:\+(senna))?", name)
+    if parts is None:
         nets = "default, linear-N, window-K, speech-K and bilstm"
         raise ValueError(f"chunking has the nets {nets}, each also with +senna, got {name!r}")
-    head, number = "bilstm" if found[1] == "bilstm" else "linear", int(found[3] or 0)
-    hidden = number if found[2] == "linear" else HIDDEN
-    window = number if found[2] in ("window", "speech") else 0
-    return Net(head, hidden, found[4] or "glove", window, "speech" if found[2] == "speech" else "words")
+    head, number = "bilstm" if parts[1] == "bilstm" else "linear", int(parts[3] or 0)
+    hidden = number if parts[2] == "linear" else HIDDEN
+    window = number if parts[2] in ("window", "speech") else 0
+    return Net(head, hidden, parts[4] or "glove", window, "speech" if parts[2] == "speech" else "words")
 
 
 class Corpus(NamedTuple):
@@ -135,20 +135,20 @@ class Chunking(CountsChunks):
 
         Vectors that the vocabulary lacks are taken from the data folder, if it has vectors.
         """
-        known = self.vocabulary.vectors
-        if others := {word for word in _words(sentences) if known.form(word) not in known.row_of}:
+        table = self.vocabulary.vectors
+        if others := {word for word in _words(sentences) if table.form(word) not in table.row_of}:
             with suppress(MissingFileError):
-                known = known.merged(vectors.load(self.wanted.vectors, others, self.data_dir))
-        return self._encode(sentences, known)
+                table = table.merged(vectors.load(self.wanted.vectors, others, self.data_dir))
+        return self._encode(sentences, table)
 
     def _collect(self) -> Vocabulary:
         """The vocabulary of the corpus; I-LST is in the test part alone."""
         both = self.corpus.both
         return Vocabulary.of(both, vectors.load(self.wanted.vectors, _words(both), self.data_dir))
 
-    def _encode(self, sentences: list[conll.Sentence], known: vectors.Vectors) -> Sentences:
+    def _encode(self, sentences: list[conll.Sentence], table: vectors.Vectors) -> Sentences:
         labels = {tag: i for i, tag in enumerate(self.tags)}
-        return Sentences.of(sentences, known, self.speech, labels, self.device)
+        return Sentences.of(sentences, table, self.speech, labels, self.device)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What prediction needs, for the model file."""

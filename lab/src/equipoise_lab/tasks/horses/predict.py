@@ -59,12 +59,12 @@ def write_masks(model: Predictor, request: Request, source: Path, out: Path) -> 
 def evaluate(model: Predictor, request: Request) -> dict[str, Any]:
     """The intersection over union on a test fold, at the resolution of the net and at that of the masks."""
     fold, examples = examples_of_test_fold(model, request)
-    found = {"iou": model.evaluate(examples), "iou_at_mask_size": float(truth_iou(model, examples).mean())}
+    result = {"iou": model.evaluate(examples), "iou_at_mask_size": float(truth_iou(model, examples).mean())}
     request.say(
-        f"IoU on {len(examples)} pictures of test fold {fold}: {100 * found['iou']:.2f} %, "
-        f"at the size of the masks {100 * found['iou_at_mask_size']:.2f} %"
+        f"IoU on {len(examples)} pictures of test fold {fold}: {100 * result['iou']:.2f} %, "
+        f"at the size of the masks {100 * result['iou_at_mask_size']:.2f} %"
     )
-    return found | {"fold": fold, "pictures": len(examples)}
+    return result | {"fold": fold, "pictures": len(examples)}
 
 
 def find(source: Path) -> list[Path]:

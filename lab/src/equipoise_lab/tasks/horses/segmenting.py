@@ -62,10 +62,10 @@ def _segmented(
     model: Predictor, waiting: Sequence[Segmented | BadPictureError]
 ) -> Iterator[Segmented | BadPictureError]:
     pictures = [one.picture for one in waiting if isinstance(one, Segmented)]
-    found = iter(margins(model, as_batch(model.task, pictures))) if pictures else iter(())
+    predicted = iter(margins(model, as_batch(model.task, pictures))) if pictures else iter(())
     for one in waiting:
         if isinstance(one, Segmented):
-            mask = at_size(next(found).cpu(), *one.mask.shape).numpy()
+            mask = at_size(next(predicted).cpu(), *one.mask.shape).numpy()
             one = one._replace(mask=mask)
         yield one
 
@@ -83,10 +83,10 @@ def truth_iou(model: Predictor, examples: Tensor) -> Tensor:
     task: Horses = model.task
     if int(examples.max()) >= COUNT:
         raise ValueError(f"examples must be below {COUNT}: masks at their own size are not mirrored")
-    found = []
+    ious = []
     for numbers in examples.split(AT_ONCE):
         margin = margins(model, task.batch(numbers[None].to(task.device), task.room(numbers))).cpu()
         for i, one in zip(numbers.tolist(), margin, strict=True):
             truth = task.data.truth(i)
-            found.append(iou(at_size(one, *truth.shape), truth))
-    return torch.stack(found)
+            ious.append(iou(at_size(one, *truth.shape), truth))
+    return torch.stack(ious)

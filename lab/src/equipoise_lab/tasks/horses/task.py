@@ -68,17 +68,17 @@ def parse(name: str) -> Net:
     Net(width=16, size=128, depth=4, definite='bounded', share=0.9, learned=True, ridge=1.0, mirrored=True, end='relu')
     """
     first, *rest = re.sub("^default(?=$|\\+)", DEFAULT, name).split("+")
-    found = re.fullmatch(r"w([1-9][0-9]*)-([1-9][0-9]*)(?:-d([1-9]))?", first)
+    sizes = re.fullmatch(r"w([1-9][0-9]*)-([1-9][0-9]*)(?:-d([1-9]))?", first)
     options: dict[str, str] = {}
     for part in rest:
         option = re.fullmatch(OPTION, part)
         if option is not None and option.lastgroup is not None:
             options.setdefault(option.lastgroup, option[option.lastgroup])
-    if found is None or len(options) < len(rest):
+    if sizes is None or len(options) < len(rest):
         forms = "+raw, +checked, +normalized, +share0.9, +learned, +ridge100, +norelu, +linear, +unmirrored"
         raise ValueError(f"horses has the nets default, wN-S and wN-S-dK, each also with {forms}, got {name!r}")
     net = Net(
-        *(int(found[1]), int(found[2]), int(found[3] or 4)),
+        *(int(sizes[1]), int(sizes[2]), int(sizes[3] or 4)),
         options.get("definite", "bounded"),
         float(options.get("share", 0.5)),
         "learned" in options,

@@ -42,8 +42,8 @@ class Pretrained:
         self._parameters = pack.parameters | cut
 
     def encode(self, sentence: Sentence) -> Encoded:
-        found = self._read(sentence)
-        return found._replace(tokens=[[self._row[piece]] for (piece,) in found.tokens])
+        pieces = self._read(sentence)
+        return pieces._replace(tokens=[[self._row[piece]] for (piece,) in pieces.tokens])
 
     def _read(self, sentence: Sentence) -> Encoded:
         """In the rows of the packed vocabulary. Words beyond the last position have the state of the last token."""

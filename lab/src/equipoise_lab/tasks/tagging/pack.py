@@ -70,7 +70,7 @@ def make(name: str, checkpoint: Checkpoint, data_dir: str | Path | None = None) 
     row = {piece: i for i, piece in enumerate(used)}
     parameters = {name: _rounded(x[used] if name == "words" else x) for name, x in every.items()}
     files = {corpus: require(corpus, data_dir) for corpus in PARTS}
-    known = encoders.SOURCES.get(name)
+    source = encoders.SOURCES.get(name)
     return Pack(
         replace(config, vocabulary=len(used)),
         parameters,
@@ -81,7 +81,7 @@ def make(name: str, checkpoint: Checkpoint, data_dir: str | Path | None = None) 
         {
             "name": name,
             "sha256": checkpoint.sha256,
-            "terms": known.terms if known else "unknown",
+            "terms": source.terms if source else "unknown",
             "corpora": {corpus: {part: sha256(path) for part, path in each.items()} for corpus, each in files.items()},
         },
     )
@@ -99,16 +99,16 @@ def save(pack: Pack, path: Path) -> None:
     """Write a pack."""
     words = list(pack.pieces)
     number = {word: i for i, word in enumerate(words)}
-    named = {f"{WEIGHTS}{name}": x.to(torch.float16) for name, x in pack.parameters.items()}
-    named["pieces"] = _numbers([piece for each in pack.pieces.values() for piece in each])
-    named["piece_counts"] = _numbers([len(each) for each in pack.pieces.values()])
+    tensors_by_name = {f"{WEIGHTS}{name}": x.to(torch.float16) for name, x in pack.parameters.items()}
+    tensors_by_name["pieces"] = _numbers([piece for each in pack.pieces.values() for piece in each])
+    tensors_by_name["piece_counts"] = _numbers([len(each) for each in pack.pieces.values()])
     tags = {name: tags_of(corpus) for name, corpus in pack.corpora.items()}
     for name, corpus in pack.corpora.items():
         label = {tag: i for i, tag in enumerate(tags[name])}
         for part, sentences in corpus.items():
-            named[f"{name}.{part}.words"] = _numbers([number[word] for x in sentences for word in x.words])
-            named[f"{name}.{part}.tags"] = _numbers([label[tag] for x in sentences for tag in x.tags])
-            named[f"{name}.{part}.lengths"] = _numbers([len(x) for x in sentences])
+            tensors_by_name[f"{name}.{part}.words"] = _numbers([number[word] for x in sentences for word in x.words])
+            tensors_by_name[f"{name}.{part}.tags"] = _numbers([label[tag] for x in sentences for tag in x.tags])
+            tensors_by_name[f"{name}.{part}.lengths"] = _numbers([len(x) for x in sentences])
     text = {
         "format": FORMAT,
         "config": asdict(pack.config),
@@ -118,38 +118,38 @@ def save(pack: Pack, path: Path) -> None:
         "tags": tags,
         "origin": pack.origin,
     }
-    tensors.save(path, named, json.dumps(text))
+    tensors.save(path, tensors_by_name, json.dumps(text))
 
 
 def load(path: Path) -> Pack:
     """Read a pack."""
-    named, text = tensors.load(path)
+    tensors_by_name, text = tensors.load(path)
     try:
-        known = json.loads(text)
-        if known["format"] != FORMAT:
+        header = json.loads(text)
+        if header["format"] != FORMAT:
             again = "pack the checkpoint again with `equipoise-lab data encoder`"
-            raise DataError(f"{path} is a {known['format']!r}, not a {FORMAT!r}: {again}")
-        words, corpora = known["words"], {}
-        for name, tags in known["tags"].items():
-            corpora[name] = {part: _sentences(named, f"{name}.{part}", words, tags) for part in PARTS[name]}
-        parts = _divided(named["pieces"].tolist(), named["piece_counts"].tolist())
+            raise DataError(f"{path} is a {header['format']!r}, not a {FORMAT!r}: {again}")
+        words, corpora = header["words"], {}
+        for name, tags in header["tags"].items():
+            corpora[name] = {part: _sentences(tensors_by_name, f"{name}.{part}", words, tags) for part in PARTS[name]}
+        parts = _divided(tensors_by_name["pieces"].tolist(), tensors_by_name["piece_counts"].tolist())
         return Pack(
-            Config(**known["config"]),
-            {name.removeprefix(WEIGHTS): x.float() for name, x in named.items() if name.startswith(WEIGHTS)},
-            known["first"],
-            known["last"],
+            Config(**header["config"]),
+            {name.removeprefix(WEIGHTS): x.float() for name, x in tensors_by_name.items() if name.startswith(WEIGHTS)},
+            header["first"],
+            header["last"],
             dict(zip(words, map(tuple, parts), strict=True)),
             corpora,
-            known["origin"],
+            header["origin"],
         )
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise DataError(f"{path} is damaged: {error}") from error
 
 
-def _sentences(named: dict[str, Tensor], part: str, words: list[str], tags: list[str]) -> list[Sentence]:
-    sizes = named[f"{part}.lengths"].tolist()
-    spelled = _divided([words[i] for i in named[f"{part}.words"].tolist()], sizes)
-    tagged = _divided([tags[i] for i in named[f"{part}.tags"].tolist()], sizes)
+def _sentences(tensors_by_name: dict[str, Tensor], part: str, words: list[str], tags: list[str]) -> list[Sentence]:
+    sizes = tensors_by_name[f"{part}.lengths"].tolist()
+    spelled = _divided([words[i] for i in tensors_by_name[f"{part}.words"].tolist()], sizes)
+    tagged = _divided([tags[i] for i in tensors_by_name[f"{part}.tags"].tolist()], sizes)
     return [Sentence(tuple(w), tuple(t)) for w, t in zip(spelled, tagged, strict=True)]
 
 
@@ -161,8 +161,8 @@ def _divided(values: list[Any], sizes: list[int]) -> list[list[Any]]:
     """Consecutive parts of these sizes."""
     if sum(sizes) != len(values):
         raise ValueError(f"expected {sum(sizes)} numbers, got {len(values)}")
-    found, start = [], 0
+    parts, start = [], 0
     for size in sizes:
-        found.append(values[start : start + size])
+        parts.append(values[start : start + size])
         start += size
-    return found
+    return parts

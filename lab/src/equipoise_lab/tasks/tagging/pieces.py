@@ -29,7 +29,7 @@ class Splitter:
 
     def __call__(self, word: str) -> tuple[int, ...]:
         """The pieces of a word; the unknown piece for a word without any, such as an invisible character."""
-        found = tuple(self._tokenizer.encode(self._before + word, add_special_tokens=False).ids)
-        if not found and self._unknown is None:
+        pieces = tuple(self._tokenizer.encode(self._before + word, add_special_tokens=False).ids)
+        if not pieces and self._unknown is None:
             raise DataError(f"the tokenizer has no piece for the word {word!r}, and no unknown piece")
-        return found or (self._unknown,)
+        return pieces or (self._unknown,)
