@@ -8,6 +8,7 @@ transformers runs modeling_equipoise.py only for a caller who passes `trust_remo
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def write_code(folder: Path) -> None:
 
 def as_config(folder: Path) -> None:
     """Give weights the mode of config.json. safetensors makes files that only their owner can read."""
-    mode = (folder / "config.json").stat().st_mode & 0o777
-    for path in folder.glob("model*.safetensors"):
-        path.chmod(mode)
+    with suppress(OSError):  # of adapters there is no config.json, and a file system may have no modes
+        mode = (folder / "config.json").stat().st_mode & 0o777
+        for path in folder.glob("model*.safetensors"):
+            path.chmod(mode)
