@@ -40,7 +40,7 @@ def check_losses(
     if bool(log_partition(unary, pairwise, kept.lengths)[index] == -torch.inf):
         raise ValueError(f"sequence {at('unary', index)} has no allowed labelling: all labellings score -inf")
     if labels is None:
-        raise ValueError(f"the loss of sequence {index} is {float(losses[index])}: its labels score -inf or overflow")
+        raise ValueError(f"the loss of sequence {index} is {losses[index].item()}: its labels score -inf or overflow")
     gold = unary.gather(-1, labels.masked_fill(~valid, 0)[..., None])[..., 0].masked_fill(~valid, 0)
     forbidden = first(gold == -torch.inf)
     if forbidden is not None:

@@ -74,11 +74,14 @@ def partial_margin(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Te
     return torch.where(best == -torch.inf, torch.inf * factor, torch.relu(rise.sum(-1) * factor))
 
 
-def soft(unary: Tensor, pairwise: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
+def soft(
+    unary: Tensor, pairwise: Tensor, targets: Tensor, lengths: Tensor | None = None, *, strict: bool = True
+) -> Tensor:
     """log Z - sum_t sum_j q_t(j) U_t(j) - sum_t sum_ij q_t(i) q_{t+1}(j) W_t(i, j), (*batch,): the mean likelihood of
     labellings that are drawn from q, one label independently of the others.
 
-    A teacher's marginals are such targets.
+    A teacher's marginals are such targets. The loss is infinite if q gives a forbidden labelling a probability. Without
+    `strict` forbidden labels and transitions are left out of the expected score, to which they add a constant.
 
     >>> unary, pairwise = torch.zeros(3, 2), torch.zeros(2, 2)
     >>> f"{soft(unary, pairwise, torch.full((3, 2), 0.5)).exp():.4f}"  # all eight labellings are equally probable
@@ -90,18 +93,25 @@ def soft(unary: Tensor, pairwise: Tensor, targets: Tensor, lengths: Tensor | Non
     # As log Z of scores relative to the expected ones, not as a difference of two numbers that grow with L.
     expected, forbidden = _expected_scores(chain, targets)
     log_z = dispatch.log_partition(chain._replace(unary=chain.unary - expected[..., None]))
-    return torch.where(forbidden & ~log_z.isnan(), torch.inf, log_z)
+    return torch.where(forbidden & ~log_z.isnan(), torch.inf, log_z) if strict else log_z
 
 
-def soft_marginal(unary: Tensor, pairwise: Tensor, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """-1/L sum_t sum_j q_t(j) log p_t(j), (*batch,): the cross-entropy of the exact marginals and q."""
+def soft_marginal(
+    unary: Tensor, pairwise: Tensor, targets: Tensor, lengths: Tensor | None = None, *, strict: bool = True
+) -> Tensor:
+    """-1/L sum_t sum_j q_t(j) log p_t(j), (*batch,): the cross-entropy of the exact marginals and q.
+
+    Infinite if q gives an impossible label a probability; without `strict` such labels are left out.
+    """
     log_p = inference.log_marginals(unary, pairwise, lengths)
-    return mean_of(target_loss(log_p, targets), lengths)
+    return mean_of(target_loss(log_p, targets, strict), lengths)
 
 
-def soft_unary(unary: Tensor, pairwise: Tensor | None, targets: Tensor, lengths: Tensor | None = None) -> Tensor:
+def soft_unary(
+    unary: Tensor, pairwise: Tensor | None, targets: Tensor, lengths: Tensor | None = None, *, strict: bool = True
+) -> Tensor:
     """-1/L sum_t sum_j q_t(j) log softmax(U_t)(j), (*batch,): of the net alone. `pairwise` is not used."""
-    return mean_of(target_loss(log_softmax(unary, lengths), targets), lengths)
+    return mean_of(target_loss(log_softmax(unary, lengths), targets, strict), lengths)
 
 
 def _expected_scores(chain: Problem, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,9 +136,9 @@ def mass_loss(log_p: Tensor, allowed: Tensor) -> Tensor:
     return -mass.masked_fill(allowed.all(-1) & (mass > -torch.inf), 0)
 
 
-def target_loss(log_p: Tensor, targets: Tensor) -> Tensor:
-    """-sum_j q_t(j) log p_t(j), (*batch, L), where 0 log 0 = 0."""
-    terms = torch.where(targets == 0, 0, log_p)
+def target_loss(log_p: Tensor, targets: Tensor, strict: bool = True) -> Tensor:
+    """-sum_j q_t(j) log p_t(j), (*batch, L), where 0 log 0 = 0; unless `strict`, also q log 0 = 0."""
+    terms = torch.where((targets == 0) if strict else (log_p == -torch.inf), 0, log_p)
     return -(targets * terms).sum(-1)
 
 

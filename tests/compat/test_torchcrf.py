@@ -373,3 +373,37 @@ def test_convert_the_checkpoint_of_a_whole_model() -> None:
 def test_convert_needs_one_layer(source) -> None:
     with pytest.raises(ValueError, match="must have one layer with start_transitions, end_transitions, transitions"):
         to_chain_crf(source)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_sets_soft_tags_and_weights(batch_first: bool, balanced: bool) -> None:
+    """As `ChainCRF.loss` of the layer with the same scores; a tag of -1 is any tag."""
+    torch.manual_seed(0)
+    crf = CRF(3, batch_first=True, balanced=balanced).double()
+    emissions, tags = torch.randn(2, 5, 3, dtype=torch.float64), torch.randint(3, (2, 5))
+    mask = torch.tensor([[True, True, False, True, True], [True, True, True, False, False]])
+    tags[0, 1] = -1
+    allowed = torch.rand(2, 5, 3) < 0.5
+    allowed |= torch.nn.functional.one_hot(tags.clamp(min=0), 3).bool()
+    chain_crf, weights = to_chain_crf(crf), torch.tensor([0.5, 2.0], dtype=torch.float64)
+    crf.batch_first = batch_first
+
+    def swap(x: Tensor) -> Tensor:
+        return x if batch_first else x.transpose(0, 1)
+
+    for given_tags, answer in (
+        (tags, {"allowed": allowed}),
+        (None, {"allowed": allowed}),
+        (None, {"targets": emissions.softmax(-1)}),
+        (tags, {"allowed": allowed, "weights": weights}),
+    ):
+        ours = {name: x if name == "weights" else swap(x) for name, x in answer.items()}
+        for reduction in REDUCTIONS:
+            got = crf(swap(emissions), None if given_tags is None else swap(tags), swap(mask), reduction, **ours)
+            want = chain_crf.loss(emissions, given_tags, mask, reduction=reduction, **answer)
+            torch.testing.assert_close(got, -want)
+    with pytest.raises(ValueError, match=r"allowed\[1, 0\] is empty"):
+        crf(swap(emissions), allowed=swap(allowed & (torch.arange(10).view(2, 5, 1) != 5)))
+    with pytest.raises(IndexError, match="is -1, but must be from 0 to 2"):
+        crf(swap(emissions), swap(tags), swap(mask))

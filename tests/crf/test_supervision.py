@@ -187,6 +187,28 @@ def test_weights_of_classes_and_positions(smoothing: float) -> None:
     torch.testing.assert_close(unsure, -(classes[y[known]] * p[known, y[known]]).sum() / length)
 
 
+@pytest.mark.parametrize("objective", ["likelihood", "marginal"])
+def test_soft_labels_under_constraints(objective: str) -> None:
+    """Independent soft labels give a probability to forbidden transitions, whose constant part of the loss is left out.
+
+    So the gradient is p - q for unary scores, and xi minus q q of those neighbours that are allowed.
+    """
+    unary = batch()[0].requires_grad_()
+    crf, targets = layer(objective=objective, constraints=RULES), unary.detach().softmax(-1)
+    loss = crf.loss(unary, targets=targets, reduction="sum")
+    loss.backward()
+    assert loss.isfinite()
+    if objective == "likelihood":
+        p = crf.log_marginals(unary).exp()
+        torch.testing.assert_close(unary.grad, torch.where(p > 0, p - targets, 0))
+        assert crf.pairwise.grad is not None
+        assert crf.pairwise.grad[0, 2] == 0
+    else:
+        log_p = crf.log_marginals(unary)
+        want = -torch.where(log_p > -torch.inf, targets * log_p, 0).sum((-1, -2)).sum() / 5
+        torch.testing.assert_close(loss, want)
+
+
 def test_conditional_answers() -> None:
     """P(Y | X, A) by enumeration: forced decoding, marginals, entropy, samples and scores."""
     unary, _, _, sets = batch()

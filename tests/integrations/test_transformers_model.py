@@ -299,3 +299,21 @@ def test_the_pipeline_of_transformers_runs_unchanged(strategy: str, tmp_path: Pa
         torch.testing.assert_close(torch.tensor([x["score"] for x in found]), log_p.amax(-1).exp())
     assert found[0]["start"] == 0
     assert found[-1]["end"] == len(text)
+
+
+def test_sets_and_unknown_labels() -> None:
+    """The model passes them to the loss of the CRF, on the scores of its head."""
+    made = model()
+    unary = made.unary(input_ids=IDS, attention_mask=ATTENDED)
+    labels = torch.where(LABELS == 2, -1, LABELS)
+    on, weights = labels != -100, torch.tensor([1.0, 3.0])
+    allowed = torch.ones(unary.shape, dtype=torch.bool)
+    allowed[0, 2, 0] = False
+    got = made(IDS, ATTENDED, labels=labels, allowed=allowed, weights=weights).loss
+    want = made.crf.loss(unary, labels, on, allowed=allowed, weights=weights, reduction="token_mean")
+    torch.testing.assert_close(got, want)
+    assert got > made(IDS, ATTENDED, labels=labels, weights=weights).loss
+    soft = made(IDS, ATTENDED, word_mask=on, targets=unary.softmax(-1), num_items_in_batch=2 * int(on.sum())).loss
+    torch.testing.assert_close(
+        soft * 2, made.crf.loss(unary, None, on, targets=unary.softmax(-1), reduction="token_mean")
+    )

@@ -12,7 +12,8 @@ Other differences: tags may have any integer type; those where the mask is off a
 tag where the mask is on raises IndexError; tags forbidden by -inf have log likelihood -inf and gradient 0; half
 precision is computed and returned in float32.
 
-`CRF(num_tags, balanced=True)` is not in pytorch-crf: emissions and transitions are balanced by `scaling.Learned`.
+`CRF(num_tags, balanced=True)` is not in pytorch-crf: emissions and transitions are balanced by `scaling.Learned`. Nor
+are sets of tags, soft tags and weights of sequences in `forward`.
 
 `to_chain_crf` turns a layer or checkpoint of either library into a `ChainCRF` with the same scores.
 """
@@ -32,7 +33,10 @@ from ..crf import ChainCRF
 from ..crf.checkpoints import add_scaling, stored_size
 from ..crf.choice import choose
 from ..crf.fused import LayerCall, Parameters
+from ..crf.potentials import Potentials
 from ..crf.reasons import Reason
+from ..crf.sets import check as check_sets
+from ..crf.supervision import Supervision, total
 from ..energies import ChainEnergy, balance
 from ..masking import Kept, keep, rows
 from ..native.values import readable
@@ -89,17 +93,33 @@ class CRF(nn.Module):
     def extra_repr(self) -> str:
         return f"num_tags={self.num_tags}"
 
-    def forward(self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, reduction: str = "sum") -> Tensor:
+    def forward(
+        self,
+        emissions: Tensor,
+        tags: Tensor | None = None,
+        mask: Tensor | None = None,
+        reduction: str = "sum",
+        *,
+        allowed: Tensor | None = None,
+        targets: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """log P(tags | emissions): (B,) for the reduction "none", else a scalar.
 
         "sum" and "mean" are over sequences; "token_mean" is the sum divided by the number of positions that are on.
+        `allowed`, `targets` (both of the shape of emissions) and `weights`, (B,), are not in pytorch-crf: see
+        `ChainCRF.loss`. Together with one of them a tag of -1 is `equipoise.UNKNOWN`.
         """
         if reduction not in ("none", "sum", "mean", "token_mean"):
             raise ValueError(f"reduction must be 'none', 'sum', 'mean' or 'token_mean', got {reduction!r}")
         self._check(emissions, mask)
         if mask is not None and not self._batch_first(mask)[:, 0].all():
             raise ValueError(NO_START)
-        self._check_tags(emissions, tags)
+        if tags is not None:
+            self._check_tags(emissions, tags)
+        if tags is None or not (allowed is targets is weights is None):
+            tags, allowed, targets = (None if x is None else self._batch_first(x) for x in (tags, allowed, targets))
+            return self._weighted(emissions, mask, Supervision(tags, allowed, targets, weights), reduction)
         in_torch = partial(self._loss_in_torch, emissions, tags, mask, reduction)
         scores_in_torch = partial(self._scores_in_torch, emissions, mask)
         answer: Tensor | LayerCall | Reason = self._by_kernels(emissions, mask, tags)
@@ -108,6 +128,19 @@ class CRF(nn.Module):
         log_p = -(answer if isinstance(answer, Tensor) else in_torch())
         no_mean = reduction in ("mean", "token_mean") and not emissions.shape[1 - int(self.batch_first)]
         return log_p * torch.nan if no_mean else log_p
+
+    def _weighted(self, emissions: Tensor, mask: Tensor | None, given: Supervision, reduction: str) -> Tensor:
+        """The log-likelihood of sets of tags and of soft tags, and weighted."""
+        likelihood = objectives.OBJECTIVES["likelihood"]
+        given.check(self._batch_first(emissions), likelihood, True)
+        unary, transitions, kept = self._chain(emissions, mask, learning=True)
+        if readable(unary):
+            given.check_values(unary, None if mask is None else self._batch_first(mask).bool())
+        sets = given.sets(kept, self.num_tags)
+        losses, shares = given.losses(likelihood, Potentials(unary, transitions, kept.lengths), sets, kept, strict=True)
+        if readable(losses) and sets is not None and not bool(losses.isfinite().all()):
+            check_sets(None, sets, kept, given.name)
+        return -total(given, losses, shares, None, kept, reduction, of_means=False)
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:

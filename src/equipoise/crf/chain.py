@@ -194,7 +194,7 @@ class ChainCRF(Predictions):
             if sets is not None and rules is not None:
                 sets, kept = enforce(self.on_invalid, rules, sets, kept, self._reads_values(sets), given.name)
             potentials, penalty = self._learning_potentials(unary, on, kept)
-            losses, weights = given.losses(asked, potentials, sets, kept)
+            losses, weights = given.losses(asked, potentials, sets, kept, strict=rules is None)
             if self._reads_values(losses) and not bool(kept.blank(losses, 0).isfinite().all()):
                 if sets is not None:
                     check(rules, sets, kept, given.name)

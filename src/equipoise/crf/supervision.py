@@ -140,23 +140,33 @@ class Supervision(NamedTuple):
         return None if found is None else kept.blank(kept.compact(found), True)
 
     def losses(
-        self, asked: Objective, potentials: Potentials, sets: Tensor | None, kept: Kept
+        self, asked: Objective, potentials: Potentials, sets: Tensor | None, kept: Kept, *, strict: bool
     ) -> tuple[Tensor, Tensor]:
-        """The losses, (*batch,), and their weights v_b, both without the weights of sequences."""
+        """The losses, (*batch,), and their weights v_b, both without the weights of sequences.
+
+        strict: whether soft labels may not give a probability to what is forbidden. Independent labels do so if there
+        are constraints.
+        """
         unary, pairwise, lengths = potentials
         of_sets, of_targets = LOSSES[asked.loss]
         targets = None if self.targets is None else kept.blank(kept.compact(self.targets), 0)
         if self.by_position(unary):
-            return self._of_positions(asked, potentials, sets, targets, kept)
+            return self._of_positions(asked, potentials, sets, targets, kept, strict)
         if sets is not None:
             losses = of_sets(unary, pairwise, sets, lengths)
         else:
             assert of_targets is not None
-            losses = of_targets(unary, pairwise, targets, lengths)
+            losses = of_targets(unary, pairwise, targets, lengths, strict=strict)
         return losses, torch.ones_like(losses)
 
     def _of_positions(
-        self, asked: Objective, potentials: Potentials, sets: Tensor | None, targets: Tensor | None, kept: Kept
+        self,
+        asked: Objective,
+        potentials: Potentials,
+        sets: Tensor | None,
+        targets: Tensor | None,
+        kept: Kept,
+        strict: bool,
     ) -> tuple[Tensor, Tensor]:
         unary, pairwise, lengths = potentials
         alone = asked.loss is objectives.unary
@@ -173,7 +183,10 @@ class Supervision(NamedTuple):
             can = (log_p > -torch.inf).to(log_p)
             spread = can / can.sum(-1, keepdim=True).clamp(min=1)
             smooth = (1 - self.label_smoothing) * q + self.label_smoothing * spread
-        losses, weights = incomplete.target_loss(log_p, smooth * classes), (q * classes).sum(-1)
+        losses, weights = (
+            incomplete.target_loss(log_p, smooth * classes, strict or sets is not None),
+            (q * classes).sum(-1),
+        )
         if sets is not None and one is not None:
             losses = torch.where(one, losses, incomplete.mass_loss(log_p, sets))
             weights = torch.where(one, weights, 1)

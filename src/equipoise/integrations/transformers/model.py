@@ -60,6 +60,10 @@ class CRFForTokenClassification(CRFPreTrainedModel):
         word_mask: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        allowed: Tensor | None = None,
+        targets: Tensor | None = None,
+        weights: Tensor | None = None,
+        unknown: bool | None = None,
         **kwargs: Any,
     ) -> CRFOutput:
         """The loss if there are labels, log-marginals, and in evaluation mode the predicted labels.
@@ -67,10 +71,12 @@ class CRFForTokenClassification(CRFPreTrainedModel):
         Args:
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: for the encoder, (B, L, ...).
             word_mask: (B, L), on at the positions of the chain: the first token of each word.
-            labels: (B, L); -100 removes a position from the loss.
+            labels: (B, L); -100 removes a position from the loss. `equipoise.UNKNOWN` (-1) is any label.
             num_items_in_batch: the loss is divided by this number, by default by the number of labels in this batch.
                 The Trainer passes the number of labels in all batches of one step, so that gradient accumulation
                 equals one large batch.
+            allowed, targets, weights, unknown: sets of labels (B, L, M), soft labels (B, L, M), weights of sequences
+                (B,), and whether labels may have `UNKNOWN`, see `ChainCRF.loss`.
             kwargs: for the encoder, for example `output_hidden_states=True`.
         """
         labels = None if labels is None else int64("labels", labels)
@@ -79,8 +85,10 @@ class CRFForTokenClassification(CRFPreTrainedModel):
         encoded = self.backbone(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         unary = self._scores(encoded)
         mask = self.chain_mask(unary.shape[:2], input_ids, attention_mask, word_mask, labels)
-        loss = None if labels is None else self._loss(unary, labels, mask, num_items_in_batch)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
+        answer: dict[str, Any] = {"allowed": allowed, "targets": targets, "weights": weights, "unknown": unknown}
+        supervised = any(x is not None for x in (labels, allowed, targets))
+        loss = self._loss(unary, labels, mask, num_items_in_batch, **answer) if supervised else None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and loss is None):
             log_p = repeat_at_other_tokens(self.crf.log_marginals(unary, mask), mask)
         return CRFOutput(
             loss=loss,
@@ -130,10 +138,12 @@ class CRFForTokenClassification(CRFPreTrainedModel):
             scores = self.classifier(self.dropout(encoded.last_hidden_state))
         return scores.to(self.crf.pairwise.dtype)
 
-    def _loss(self, unary: Tensor, labels: Tensor, mask: Tensor, items: Tensor | int | None) -> Tensor:
+    def _loss(
+        self, unary: Tensor, labels: Tensor | None, mask: Tensor, items: Tensor | int | None, **given: Any
+    ) -> Tensor:
         """The sum over the positions of all sequences, divided by the number of items."""
-        loss: Tensor = self.crf.loss(unary, labels, mask, reduction="token_mean")
+        loss: Tensor = self.crf.loss(unary, labels, mask, reduction="token_mean", **given)
         if items is None:
             return loss
-        count = (mask & (labels != IGNORE)).sum()
+        count = mask.sum() if labels is None else (mask & (labels != IGNORE)).sum()
         return loss * count / torch.where(count == 0, 1, items)  # 0, not 0 / 0, if no batch of the step has a label
