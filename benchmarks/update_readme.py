@@ -106,11 +106,31 @@ def step_table(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def span_table(report: dict[str, Any]) -> str:
+    """Milliseconds of each way from scores to labels or spans, by B x L x M."""
+    rows = {(row["way"], tuple(row["size"])): row for row in report["rows"]}
+    sizes, ways = (list(dict.fromkeys(key[i] for key in rows)) for i in (1, 0))
+    names = [" x ".join(f"{number:,}" for number in size) for size in sizes]
+    lines = [f"| | {' | '.join(names)} |", f"| --- {'| ---: ' * len(names)}|"]
+    for way in ways:
+        cells = [milliseconds(rows.get((way, size), {}).get("milliseconds")) for size in sizes]
+        lines.append(f"| {way} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def milliseconds(value: float | None) -> str:
+    """
+    >>> milliseconds(3466.9), milliseconds(44.38), milliseconds(5.7)
+    ('3,467', '44', '5.7')
+    """
+    return "" if value is None else f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
 def tables() -> dict[Path, dict[str, str]]:
     """The tables of each page, by name."""
-    cpu, h200, cpu_step, h200_step = (
+    cpu, h200, cpu_step, h200_step, spans = (
         json.loads((HERE / "results" / f"{name}.json").read_text())
-        for name in ("cpu-chain", "h200-chain", "cpu-step", "h200-step")
+        for name in ("cpu-chain", "h200-chain", "cpu-step", "h200-step", "cpu-spans")
     )
     few = [peer for peer in PEERS if not peer.endswith("-highest")]  # on a CPU, precision is the highest anyway
     likelihood = table(cpu, ["likelihood"], README_SIZES, few, in_step=True)
@@ -124,6 +144,7 @@ def tables() -> dict[Path, dict[str, str]]:
             "h200": table(h200),
             "h200-errors": error_table(h200),
         },
+        ROOT / "docs" / "guides" / "spans.md": {"cpu-spans": span_table(spans)},
     }
 
 
