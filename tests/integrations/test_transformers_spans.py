@@ -48,12 +48,17 @@ def test_windows_of_a_long_text_are_one_chain(whole_words: bool) -> None:
     torch.nn.init.zeros_(model.bert.embeddings.position_embeddings.weight)
     short = predict_spans(model, tokenizer, TEXT * 4, max_length=64, whole_words=whole_words)
     assert short
-    for size, stride in ((16, 4), (12, 0), (9, 6)):
+    for size, stride in ((16, 4), (12, 0), (9, 6), (3, 0)):  # the last have one token each
         found = predict_spans(model, tokenizer, TEXT * 4, max_length=size, stride=stride, whole_words=whole_words)
         assert [span[:3] for span in found] == [span[:3] for span in short]
         expected = [span.probability for span in short]
         assert [span.probability for span in found] == pytest.approx(expected, rel=1e-3)
     assert predict_spans(model, tokenizer, "  ") == []
+    with pytest.raises(ValueError, match="max_length must be at least 3, for a token beside 2 special ones, got 2"):
+        predict_spans(model, tokenizer, TEXT, max_length=2)
+    for stride in (-1, 6):
+        with pytest.raises(ValueError, match=f"stride must be from 0 to 5 for windows of 8 tokens, got {stride}"):
+            predict_spans(model, tokenizer, TEXT, max_length=8, stride=stride)
 
 
 def test_a_model_with_a_crf_gives_its_potentials(tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ def windows_of(
     """
     size = window(model, tokenizer) if max_length is None else max_length
     shared = size // 4 if stride is None else stride
+    special = tokenizer.num_special_tokens_to_add()
+    if size <= special:
+        raise ValueError(
+            f"max_length must be at least {special + 1}, for a token beside {special} special ones, got {size}"
+        )
+    if not 0 <= shared < size - special:
+        raise ValueError(f"stride must be from 0 to {size - special - 1} for windows of {size} tokens, got {shared}")
     batch = tokenizer(
         text if isinstance(text, str) else list(text),
         is_split_into_words=not isinstance(text, str),
