@@ -132,7 +132,7 @@ def do_train(options: argparse.Namespace) -> None:
         def write(run: Run, parameters: dict[str, Tensor], wanted: dict[Recipe, str] = wanted) -> None:
             if run.failed:
                 sys.exit(f"{wanted[run.recipe]}: {run.failed}")
-            task = tasks.load(run.recipe.task, run.recipe.net, options.device)
+            task = tasks.load(run.recipe.task, run.recipe.net, torch.device(options.device))  # the one that was trained
             model = Model(run.recipe, parameters, options.device, task)
             target = path(options.folder, wanted[run.recipe])
             tensors.save(target, scores(model, options.tiny), json.dumps({"tags": task.tags}))
