@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..native.registration import LIBRARY, define
 from . import backends, dispatch
 from .backends import BACKENDS
 from .cpu import backend as cpu
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals
 from .problem import Problem
 from .reference import Messages
-
-LIBRARY = torch.library.Library("equipoise", "FRAGMENT")
 
 
 def operator(empty: Callable[..., Any], derivative: Any = None) -> Callable[..., Any]:
@@ -42,10 +41,7 @@ def operator(empty: Callable[..., Any], derivative: Any = None) -> Callable[...,
             out = getattr(torch.ops.equipoise, name)(*map(first, args, dims))
             return out, 0 if isinstance(out, Tensor) else (0,) * len(out)
 
-        qualified: Any = f"equipoise::{name}"
-        LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
-        LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-        torch.library.register_fake(qualified, empty, lib=LIBRARY)
+        qualified = define(name, function, empty)
         torch.library.register_vmap(qualified, batch, lib=LIBRARY)
         if derivative is not None:
 

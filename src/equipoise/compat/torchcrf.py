@@ -31,8 +31,8 @@ from ..chain.checks import INTEGERS, at, first, int64
 from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 from ..crf.checkpoints import add_scaling, stored_size
-from ..crf.choice import choose
-from ..crf.fused import LayerCall, Parameters
+from ..crf.choice import Chosen, choose
+from ..crf.fused import Parameters
 from ..crf.potentials import Potentials
 from ..crf.reasons import Reason
 from ..crf.sets import check as check_sets
@@ -122,9 +122,10 @@ class CRF(nn.Module):
             return self._weighted(emissions, mask, Supervision(tags, allowed, targets, weights), reduction)
         in_torch = partial(self._loss_in_torch, emissions, tags, mask, reduction)
         scores_in_torch = partial(self._scores_in_torch, emissions, mask)
-        answer: Tensor | LayerCall | Reason = self._by_kernels(emissions, mask, tags)
-        if isinstance(answer, LayerCall):
-            answer = answer.loss(objectives.OBJECTIVES["likelihood"], reduction, in_torch, scores_in_torch)
+        call = self._by_kernels(emissions, mask, tags)
+        answer: Tensor | Reason = Reason.IN_PARTS
+        if not isinstance(call, Reason):
+            answer = call.loss(objectives.OBJECTIVES["likelihood"], reduction, in_torch, scores_in_torch)
         log_p = -(answer if isinstance(answer, Tensor) else in_torch())
         no_mean = reduction in ("mean", "token_mean") and not emissions.shape[1 - int(self.batch_first)]
         return log_p * torch.nan if no_mean else log_p
@@ -147,7 +148,7 @@ class CRF(nn.Module):
         """The most likely tags of each sequence, one per position whose mask is on."""
         self._check(emissions, mask)
         call = self._by_kernels(emissions, mask)
-        if isinstance(call, LayerCall):
+        if not isinstance(call, Reason):
             tags = call.decode("map", in_place=False).tolist()
         else:
             tags = self._decode_in_torch(emissions, mask).tolist()
@@ -172,7 +173,7 @@ class CRF(nn.Module):
     def _scores_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return self._chain(emissions, mask, learning=True)[:2]
 
-    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> LayerCall | Reason:
+    def _by_kernels(self, emissions: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> Chosen:
         """A call by kernels, for a prediction, or with tags for a loss; or why there is none."""
         state = KernelState(one(self.transitions)) if self.scaling is None else self.scaling.kernel_state()
         unary, given_mask = self._batch_first(emissions), None if mask is None else self._batch_first(mask)

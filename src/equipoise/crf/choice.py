@@ -14,10 +14,15 @@ from torch import Tensor
 
 from ..chain import backends
 from ..chain.checks import CACHE_SIZE, signature
-from ..native.values import TRITON, eager, plain
+from ..native.values import TRITON, compiled, eager, plain, supports_operators
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
+from .cpu import prepare as cpu
 from .fused import Arguments, CheckedSignature, Kernels, LayerCall, Parameters
+from .operators import CompiledCall
 from .reasons import Reason
+
+Chosen = LayerCall | CompiledCall | Reason
+"""A call by kernels, or by their operators in a program of torch.compile, or the reason why there is none."""
 
 checked_signatures: dict[tuple[object, ...], CheckedSignature] = {}
 
@@ -32,8 +37,8 @@ def choose(
     *,
     training: bool,
     changes_labels: bool = False,
-) -> LayerCall | Reason:
-    """A call by kernels, or the reason why there is none.
+) -> Chosen:
+    """How to answer a call.
 
     Args:
         unary: (*batch, L, M).
@@ -47,12 +52,43 @@ def choose(
         changes_labels: whether the layer changes labels that are invalid. Kernels do not; some do not look for any.
     """
     kernels = kernels_for(unary)
+    by_operators = kernels is Reason.TRACED and compiled()
+    if by_operators and unary.is_cpu and supports_operators(unary) and backends.FORCED in (None, "cpu"):
+        kernels = cpu
     if isinstance(kernels, Reason):
         return kernels
     if state is None:
         return Reason.METHOD
-    if changes_labels and not kernels.READS_LABELS:
+    if changes_labels and (by_operators or not kernels.READS_LABELS):
         return Reason.POLICY
+    pairwise, start, end, *_ = parameters
+    if by_operators:  # a program must not depend on what the cache holds
+        check()
+        checked = CheckedSignature(kernels.fits(unary, parameters, state))
+    else:
+        checked = _checked(kernels, unary, parameters, state, mask, labels, check)
+    if not checked.supported:
+        return Reason.UNSUPPORTED
+    recorded = labels is not None and torch.is_grad_enabled()
+    recorded = recorded and any(x is not None and x.requires_grad for x in (unary, pairwise, start, end))
+    learned = state.size is not None
+    if recorded and learned and not training:
+        return Reason.EXACT
+    kind = (LEARNING if recorded else LEARNED) if learned else FIXED
+    given = Arguments(checked, unary, parameters, state, kind, mask, labels)
+    return CompiledCall(given) if by_operators else LayerCall(kernels, given, recorded)
+
+
+def _checked(
+    kernels: Kernels,
+    unary: Tensor,
+    parameters: Parameters,
+    state: KernelState,
+    mask: Tensor | None,
+    labels: Tensor | None,
+    check: Callable[[], None],
+) -> CheckedSignature:
+    """The signature of a call, which is checked if it is new."""
     pairwise, start, end, allowed, *_ = parameters
     key = (
         *(kernels, signature(unary, pairwise, mask, labels), unary.layout),
@@ -64,15 +100,7 @@ def choose(
         if len(checked_signatures) == CACHE_SIZE:
             checked_signatures.clear()
         checked = checked_signatures[key] = CheckedSignature(kernels.fits(unary, parameters, state))
-    if not checked.supported:
-        return Reason.UNSUPPORTED
-    recorded = labels is not None and torch.is_grad_enabled()
-    recorded = recorded and any(x is not None and x.requires_grad for x in (unary, pairwise, start, end))
-    learned = state.size is not None
-    if recorded and learned and not training:
-        return Reason.EXACT
-    kind = (LEARNING if recorded else LEARNED) if learned else FIXED
-    return LayerCall(kernels, Arguments(checked, unary, parameters, state, kind, mask, labels), recorded)
+    return checked
 
 
 def kernels_for(x: Tensor) -> Kernels | Reason:

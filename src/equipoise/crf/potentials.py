@@ -24,8 +24,8 @@ from ..scaling import Scaling
 from ..scaling.method import empty_like
 from . import gold
 from .checkpoints import add_scaling, remove_constraints, stored_size
-from .choice import choose
-from .fused import Formula, LayerCall, Parameters
+from .choice import Chosen, choose
+from .fused import Formula, Parameters
 from .parts import check_constraints, check_scaling
 from .reasons import Reason
 
@@ -159,7 +159,7 @@ class ChainPotentials(nn.Module):
             allowed = torch.cat([allowed, rules.start, rules.end])
         return row.masked_fill(~allowed, -torch.inf)
 
-    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> LayerCall | Reason:
+    def _by_kernels(self, unary: Tensor, mask: Tensor | None, labels: Tensor | None) -> Chosen:
         """A call by kernels, for a loss, or without labels for a prediction; or why there is none.
 
         Kernels do not change gold labels: if they find an invalid one, they have no result. On a GPU they do not look

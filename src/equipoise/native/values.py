@@ -6,6 +6,7 @@ Every use of torch's private interface `torch._C` is in this file.
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch._C import _are_functorch_transforms_active, _has_storage, _len_torch_
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling, is_exporting
 from torch.nn import Parameter
 
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
@@ -30,7 +32,7 @@ TRITON = importlib.util.find_spec("triton") is not None
 
 def readable(*tensors: Tensor) -> bool:
     """Whether the values can be read without waiting for a device or breaking a trace."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return False
     for x in tensors:  # a loop, and `plain` written out: the overhead of calls is larger than their work
         if not (x.is_cpu and _has_storage(x) and type(x).__torch_dispatch__ is _PLAIN) or _is_wrapped(x):
@@ -58,6 +60,16 @@ def resolved(x: Tensor) -> Tensor:
     return x.resolve_neg() if x.is_neg() else x
 
 
+def contiguous(*tensors: Tensor | None) -> list[Any]:
+    """Tensors for code that reads memory: contiguous, and `resolved`."""
+    ready = []
+    for x in tensors:  # a loop, since a call for each tensor takes longer than its work
+        if x is not None and (x.is_neg() or x._is_zerotensor() or not x.is_contiguous()):
+            x = resolved(x.detach()).contiguous()
+        ready.append(x)
+    return ready
+
+
 def opaque(x: Tensor) -> bool:
     """Whether x is a batch of gradients in a backward pass, whose batch dimension is hidden from operators."""
     return not _has_storage(x) and not _is_wrapped(x)
@@ -65,12 +77,12 @@ def opaque(x: Tensor) -> bool:
 
 def transforming() -> bool:
     """Whether torch.compile is tracing or a transform of torch.func is active."""
-    return torch.compiler.is_compiling() or _are_functorch_transforms_active()
+    return is_compiling() or _are_functorch_transforms_active()
 
 
 def transformed() -> bool:
     """Whether a transform of torch.func is active. False under torch.compile, which traces the rest."""
-    return not torch.compiler.is_compiling() and bool(_are_functorch_transforms_active())
+    return not is_compiling() and bool(_are_functorch_transforms_active())
 
 
 def in_transform() -> bool:
@@ -88,7 +100,12 @@ def eager() -> bool:
 
 def traced() -> bool:
     """Whether the call is traced, or is a batch of calls: operators are called instead of kernels."""
-    return torch.compiler.is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack() > 0
+    return is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack() > 0
+
+
+def compiled() -> bool:
+    """Whether torch.compile traces this call, outside transforms, for a program of this process."""
+    return is_compiling() and not (is_exporting() or _are_functorch_transforms_active())
 
 
 _self_contained = False
@@ -107,7 +124,7 @@ def self_contained() -> Iterator[None]:
 
 def only_torch() -> bool:
     """Whether a program is being exported that may only contain operators of torch itself: for ONNX, or on request."""
-    return torch.compiler.is_exporting() and (_self_contained or torch.onnx.is_in_onnx_export())
+    return is_exporting() and (_self_contained or torch.onnx.is_in_onnx_export())
 
 
 def forward_mode() -> bool:

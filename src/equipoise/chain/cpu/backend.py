@@ -12,14 +12,14 @@ labels that are out of range, and sequences with a score of NaN or +inf: all the
 import ctypes
 import math
 import struct
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...native.values import readable, resolved
-from ..checks import check_values, int64
+from ...native.values import contiguous, readable, resolved
+from ..checks import check_values
 from ..problem import Problem
 from ..reference import Messages
 from ..scoring import WeightedGradient
@@ -27,6 +27,7 @@ from ..totals import Total
 from .library import lanes, library, library_for
 
 CPU = torch.device("cpu")  # explicit, since the default device may differ
+empty_like = partial(torch.empty_like, memory_format=torch.contiguous_format)
 MAX_CHUNKS = 32  # maximum number of chunks per matrix: each chunk has its own sums
 MIN_CHUNK_POSITIONS = 128  # minimum chunk size, so that preparing its matrix does not dominate
 MIN_THREADED_WORK = 3_000_000  # multiplications, about 0.3 ms; for fewer, waking a thread gains too little
@@ -36,9 +37,9 @@ NO_MESSAGES = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # losse
 
 
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    value = _empty(lengths, unary)
+    value = empty_like(lengths, dtype=unary.dtype)
     _run("forward", unary, pairwise, lengths, labels, value=value)
-    return value, _empty(lengths, unary, 0)
+    return value, unary.new_empty((*lengths.shape, 0))
 
 
 def loss_and_gradient(
@@ -55,8 +56,8 @@ def loss_and_gradient(
     With `total`, the total of the losses, (), and its gradient. loss_name is "likelihood", the value of `forward`, or
     "cross_entropy".
     """
-    value = _empty(lengths if total is None else SCALAR, unary)
-    nodes, gradient = _empty_like(unary), _empty_like(pairwise)
+    value = empty_like(lengths if total is None else SCALAR, dtype=unary.dtype)
+    nodes, gradient = empty_like(unary), empty_like(pairwise)
     scores = unary, pairwise, lengths, labels, total
     _run(loss_name, *scores, weight=weight, value=value, nodes=nodes, gradient=gradient)
     return value, nodes, gradient
@@ -94,9 +95,9 @@ def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
 
 
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
-    value, log_p = _empty(lengths, unary), _empty_like(unary)
+    value, log_p = empty_like(lengths, dtype=unary.dtype), empty_like(unary)
     _run("messages", unary, pairwise, lengths, labels, value=value, log_p=log_p)
-    return value, Messages(log_p, *(_empty(lengths, unary, 0) for _ in range(2)))
+    return value, Messages(log_p, *(unary.new_empty((*lengths.shape, 0)) for _ in range(2)))
 
 
 def cross_entropy_gradient(
@@ -118,8 +119,8 @@ def scale(weight: Tensor, nodes: Tensor, gradient: Tensor) -> tuple[Tensor, Tens
 
 def messages(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
     width = layout(unary.shape, pairwise.shape, unary.dtype).width
-    alpha, beta = (_empty(lengths, unary, unary.shape[-2], width) for _ in range(2))
-    passed = Messages(_empty_like(unary), alpha, beta)
+    alpha, beta = (unary.new_empty((*lengths.shape, unary.shape[-2], width)) for _ in range(2))
+    passed = Messages(empty_like(unary), alpha, beta)
     _run("messages", unary, pairwise, lengths, **passed._asdict())
     return passed
 
@@ -132,7 +133,7 @@ def log_beta(messages: Messages) -> Tensor:
 
 def log_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
     """The log_p of `messages`."""
-    log_p = _empty_like(unary)
+    log_p = empty_like(unary)
     _run("messages", unary, pairwise, lengths, log_p=log_p)
     return log_p
 
@@ -146,7 +147,8 @@ def transport(
     lengths: Tensor,
     messages: Messages,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    moved, gradient, expected = _empty_like(unary), _empty_like(pairwise), _empty(lengths, unary)
+    moved, gradient = empty_like(unary), empty_like(pairwise)
+    expected = empty_like(lengths, dtype=unary.dtype)
     _run(
         *("transport", unary, pairwise, lengths),
         weight_owner=None if edges is None else broadcast_index(edges.shape[:-3], unary.shape[:-2]),
@@ -162,7 +164,8 @@ def transport(
 
 
 def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    path, best = torch.empty(unary.shape[:-1], dtype=torch.int64, device=CPU), _empty(lengths, unary)
+    path = torch.empty(unary.shape[:-1], dtype=torch.int64, device=CPU)
+    best = empty_like(lengths, dtype=unary.dtype)
     _run("decode", unary, pairwise, lengths, path=path, value=best)
     return path, best
 
@@ -170,7 +173,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
 def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k best labellings, best first, (*batch, k, L), and their scores, (*batch, k)."""
     paths = torch.empty((*lengths.shape, k, unary.shape[-2]), dtype=torch.int64, device=CPU)
-    scores = _empty(lengths, unary, k)
+    scores = unary.new_empty((*lengths.shape, k))
     _run("top_k", unary, pairwise, lengths, path=paths, value=scores, paths=k)
     return paths, scores
 
@@ -183,17 +186,6 @@ def sample(
     uniforms = torch.rand(paths.shape, dtype=torch.float64, device=CPU, generator=generator)
     _run("sample", unary, pairwise, lengths, path=paths, uniforms=uniforms, paths=n)
     return paths
-
-
-def _empty(lengths: Tensor, unary: Tensor, *own: int) -> Tensor:
-    if own or not lengths.is_contiguous():
-        return unary.new_empty((*lengths.shape, *own))
-    # The function of `_empty_like`: right after other work, the code of a second one must come from memory first.
-    return torch.empty_like(lengths, dtype=unary.dtype)
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
 PACK = struct.Struct("33q").pack  # `Batch` of routines.h: 11 integers, 22 addresses
@@ -226,10 +218,9 @@ def _run(
 ) -> None:
     """Call a function of chain.c. value is (*batch,), or () with `total`; with several paths (*batch, paths)."""
     shape = layout(unary.shape, pairwise.shape, unary.dtype)
-    labels = None if gold is None else int64("labels", gold)
     reduction, empty = ((0, 0), None) if total is None else ((REDUCTIONS[total.reduction], total.of_means), total.empty)
-    read = weight_owner, lengths, labels, unary, pairwise, weight, node_weights, edge_weights, empty, log_p, alpha, beta
-    arrays = [x if x is None else resolved(x).contiguous() for x in read]  # also keeps copies alive during the call
+    read = weight_owner, lengths, gold, unary, pairwise, weight, node_weights, edge_weights, empty, log_p, alpha, beta
+    arrays = contiguous(*read)  # keeps copies alive during the call
     arrays += (value, None) if total is None else (None, value)
     arrays += nodes, gradient, expected, edge_p, uniforms, path
     passes = max(PASSES.get(name, 2), paths)

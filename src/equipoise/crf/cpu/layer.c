@@ -2,7 +2,8 @@
 
        prepare      which positions count, where each moves, and the sizes of U and W; then U' = a U + boundaries and
                     W' = b W in the moved positions, -inf where forbidden
-       gradients    dU, dW, dstart and dend; u, w and s of learned scaling move
+       gradients    dU, dW, dstart and dend
+       learn        u, w and s of learned scaling move
        place        labels moved back
 
    (`crf.potentials`, `masking`, `scaling.learned` and `scaling.pace` have the formulas.) In torch these are 70 small
@@ -45,13 +46,14 @@ static int keep(const Layer *q, int64_t n) {
         if (!counts) continue;
         if (q->gold) {
             int64_t label = q->gold[at + t];
-            if ((uint64_t)label >= (uint64_t)m || !follows(q, before, label)) return INVALID;
+            if ((uint64_t)label >= (uint64_t)m) return INVALID;
+            if (!follows(q, before, label)) status |= FORBIDDEN;
             q->moved[at + kept] = before = label;
         }
         if (kept != t) status |= MOVED;
         kept++;
     }
-    if (q->gold && kept && q->allowed && !q->allowed_end[before]) return INVALID;
+    if (q->gold && kept && q->allowed && !q->allowed_end[before]) status |= FORBIDDEN;
     if (q->gold) memset(q->moved + at + kept, 0, (q->length - kept) * sizeof(int64_t));
     q->empty[n] = !kept, q->lengths[n] = kept ? kept : 1;
     if (q->kind == LEARNING) {

@@ -11,7 +11,8 @@
 #define TINY (DIGITS == 23 ? 0x1p-126 : 0x1p-1022) /* the smallest normal number */
 
 enum { FIXED, LEARNED, LEARNING }; /* as in kernel_state.py */
-enum { INVALID = 1, HAS_EMPTY = 2, MOVED = 4 }; /* as in prepare.py: invalid labels, empty sequences, moved positions */
+/* as in prepare.py: labels out of range, empty sequences, moved positions, labels that the constraints forbid */
+enum { INVALID = 1, HAS_EMPTY = 2, MOVED = 4, FORBIDDEN = 8 };
 
 /* Packed by prepare.py. What is optional is NULL if it is not given. */
 typedef struct {
@@ -29,10 +30,11 @@ typedef struct {
     int32_t *rank;
 } Layer;
 
-enum { SIZE, EXAMPLES, A, B, MEAN, NUMBER }; /* fields of `results`, which the forward pass leaves for the backward */
+/* Fields of `results`. The forward pass leaves the first for the backward pass, and that the last two for `learn`. */
+enum { SIZE, EXAMPLES, A, B, MEAN, NUMBER, TO_U, TO_W };
 
 typedef struct {
-    const REAL *unary, *pairwise; /* dU' and dW' */
+    const REAL *unary, *pairwise, *weight; /* dU' and dW', times this weight; NULL for 1 */
     REAL *to_unary, *to_pairwise, *to_start, *to_end;
 } Gradients;
 
