@@ -212,5 +212,6 @@ def named(objective: str | Objective) -> Objective:
         by_loss = {value.loss: repr(name) for name, value in OBJECTIVES.items()}
         meant = by_loss.get(objective, "objectives.Objective(loss, rule)")
         raise TypeError(f"objective must be a name or an objectives.Objective, got {shown(objective)}: write {meant}")
-    check_name("objective", objective, OBJECTIVES, also=", or an objectives.Objective")
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
+        check_name("objective", objective, OBJECTIVES, also=", or an objectives.Objective")
     return OBJECTIVES[objective]

@@ -35,7 +35,7 @@ def path(call: Callable[[], object]) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("name", "validate", "most_calls", "most_files"),
-    [("loss", None, 44, 10), ("loss", True, 137, 21), ("decode", None, 32, 10)],
+    [("loss", None, 30, 9), ("loss", True, 80, 14), ("decode", None, 30, 9)],
 )
 def test_a_warm_call_is_short(name: str, validate: bool | None, most_calls: int, most_files: int) -> None:
     crf, labels = ChainCRF(26, scaling.Learned(), validate=validate), torch.randint(26, (32, 14))

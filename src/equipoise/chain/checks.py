@@ -8,7 +8,7 @@ reads values on an accelerator.
 import torch
 from torch import Tensor
 
-from ..native.values import capturing, eager, readable
+from ..native.values import capturing, eager, readable, signature
 from .problem import Problem, positions, whole
 
 CACHE_SIZE = 1024  # entries in the cache of validated inputs
@@ -65,11 +65,6 @@ def check(unary: Tensor, pairwise: Tensor, labels: Tensor | None = None, lengths
     _check_finite("pairwise", pairwise)
     if labels is not None:
         check_label_values(unary, int64("labels", labels), valid)
-
-
-def signature(*arguments: Tensor | None) -> tuple[object, ...]:
-    """The properties of arguments that are always checked."""
-    return tuple([(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else type(x) for x in arguments])
 
 
 _UNUSED = torch.empty(0)

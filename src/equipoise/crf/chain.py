@@ -142,7 +142,8 @@ class ChainCRF(Predictions):
         """
         given = Supervision(labels, allowed, targets, weights, class_weights, label_smoothing)
         asked = self._objective(objective)
-        if labels is None or not given.of_labels or given.weighted or unknown:
+        one_each = labels is not None and allowed is targets is weights is class_weights is None
+        if labels is None or not one_each or label_smoothing or unknown:
             return self._loss_of(given, unary, mask, asked, reduction, unknown)
 
         def formula() -> Tensor:
@@ -215,9 +216,9 @@ class ChainCRF(Predictions):
         def scores() -> tuple[Tensor, Tensor]:
             return formula()[0][:2]
 
-        leaves_out = self.on_invalid == "warn" and self.constraints is not None
+        by_torch = self.validate or (self.on_invalid == "warn" and self.constraints is not None)
         no_labels = unary.new_zeros(unary.shape[:-1], dtype=torch.int64)  # a call with labels is one for a loss
-        call = Reason.POLICY if leaves_out else self._by_kernels(unary, on, no_labels)
+        call = Reason.POLICY if by_torch else self._by_kernels(unary, on, no_labels)
         ready = call if isinstance(call, Reason) else call.prepared(scores, with_labels=False)
         return formula() if isinstance(ready, Reason) else (Potentials(*ready[:3]), None)
 

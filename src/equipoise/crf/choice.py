@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..chain import backends
-from ..chain.checks import CACHE_SIZE, signature
-from ..native.values import TRITON, compiled, eager, plain, supports_operators
+from ..chain.checks import CACHE_SIZE
+from ..native.values import TRITON, compiled, eager, plain, signature, supports_operators
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
 from .cpu import prepare as cpu
 from .fused import Arguments, CheckedSignature, Kernels, LayerCall, Parameters
@@ -36,7 +36,7 @@ def choose(
     check: Callable[[], None] = lambda: None,
     *,
     training: bool,
-    changes_labels: bool = False,
+    reads_labels: bool = False,
 ) -> Chosen:
     """How to answer a call.
 
@@ -49,7 +49,7 @@ def choose(
         check: raises an error if the shape, dtype or device of an argument is wrong. It is called once for all calls
             with the same ones.
         training: whether the scaling method is in training mode.
-        changes_labels: whether the layer changes labels that are invalid. Kernels do not; some do not look for any.
+        reads_labels: whether labels that are invalid must be found. Kernels on a GPU do not look for them.
     """
     kernels = kernels_for(unary)
     by_operators = kernels is Reason.TRACED and compiled()
@@ -59,7 +59,7 @@ def choose(
         return kernels
     if state is None:
         return Reason.METHOD
-    if changes_labels and (by_operators or not kernels.READS_LABELS):
+    if reads_labels and (by_operators or not kernels.READS_LABELS):
         return Reason.POLICY
     pairwise, start, end, *_ = parameters
     if by_operators:  # a program must not depend on what the cache holds
@@ -69,8 +69,10 @@ def choose(
         checked = _checked(kernels, unary, parameters, state, mask, labels, check)
     if not checked.supported:
         return Reason.UNSUPPORTED
-    recorded = labels is not None and torch.is_grad_enabled()
-    recorded = recorded and any(x is not None and x.requires_grad for x in (unary, pairwise, start, end))
+    recorded = unary.requires_grad or pairwise.requires_grad
+    if start is not None and end is not None:
+        recorded = recorded or start.requires_grad or end.requires_grad
+    recorded = recorded and labels is not None and torch.is_grad_enabled()
     learned = state.size is not None
     if recorded and learned and not training:
         return Reason.EXACT

@@ -35,10 +35,11 @@ def explain(crf: ChainCRF, unary: Tensor, labels: Tensor | None = None, mask: Te
     Shapes: unary (*batch, L, M), labels and mask (*batch, L).
 
     >>> import torch
-    >>> crf = ChainCRF(num_labels=3, validate=True)
-    >>> answer = explain(crf, torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.long))
+    >>> from equipoise.scaling import Offline
+    >>> crf = ChainCRF(num_labels=3, scaling=Offline(alpha=1.0))
+    >>> answer = explain(crf, torch.randn(2, 5, 3), torch.zeros(2, 5, dtype=torch.long))
     >>> answer.path, answer.reasons["cpu"]
-    ('reference', 'validate=True checks every score, which the torch code does')
+    ('reference', 'there are no kernels for this scaling method')
     """
     answer: object
     if labels is None:

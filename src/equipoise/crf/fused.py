@@ -110,19 +110,15 @@ class Prepared(NamedTuple):
     labels: Tensor | None  # (*batch, L): labels, moved
 
 
-def kernel_name(objective: Objective) -> str | None:
-    """What kernels call the loss of an objective; None if they do not compute it."""
-    if objective.loss is objectives.likelihood:
-        return "likelihood"
-    return "cross_entropy" if objective.loss is objectives.marginal else None
-
-
-def in_one(objective: Objective, reduction: str) -> tuple[str, Total] | None:
-    """The name and the total of a loss that kernels compute with its reduction; None for others."""
-    name, total = kernel_name(objective), TOTALS.get((reduction, objective.loss in MEANS))
+def kernel_name_and_total(objective: Objective, reduction: str) -> tuple[str | None, Total | None]:
+    """What kernels call the loss of an objective, and its total; None for what they do not compute."""
+    loss, name = objective.loss, None
+    if loss is objectives.likelihood or loss is objectives.marginal:
+        name = "likelihood" if loss is objectives.likelihood else "cross_entropy"
+    total = TOTALS.get((reduction, loss in MEANS))
     if total is None:
         check_reduction(reduction)
-    return None if name is None or total is None else (name, total)
+    return name, total
 
 
 class LayerCall(NamedTuple):
@@ -134,9 +130,9 @@ class LayerCall(NamedTuple):
 
     def loss(self, objective: Objective, reduction: str, formula: Formula, scores: Formula) -> Tensor | Reason:
         """The reduced losses of a layer whose scaling has no penalty; the formulas are for second derivatives."""
-        whole = in_one(objective, reduction)
-        if self.recorded and whole is not None:
-            inputs = self.given.unary, *self.given.parameters[:3], partial(self.kernels.loss, self.given, *whole)
+        name, total = kernel_name_and_total(objective, reduction)
+        if self.recorded and name is not None and total is not None:
+            inputs = self.given.unary, *self.given.parameters[:3], partial(self.kernels.loss, self.given, name, total)
             answer: Tensor | Reason = _apply_loss(*inputs, formula)
             if answer is not Reason.IN_PARTS:
                 return answer
@@ -145,10 +141,9 @@ class LayerCall(NamedTuple):
             return ready
         gold: Any = ready.labels
         chain, kept = Problem(*ready[:3]), Kept(None, ready.lengths, ready.empty)
-        name = kernel_name(objective)
         if name is None:
             return reduce(objective.loss(*chain[:2], gold, chain.lengths), None, kept, reduction, objective)
-        total = None if whole is None else whole[1]._replace(empty=ready.empty)
+        total = None if total is None else total._replace(empty=ready.empty)
         losses = (dispatch.log_partition if name == "likelihood" else dispatch.cross_entropy)(chain, gold, total)
         return kept.blank(losses, 0) if total is None else losses
 

@@ -20,7 +20,7 @@ from ..objectives import Objective
 from ..scaling.kernel_state import LEARNING, KernelState
 from ..scaling.pace import Paced, moved
 from .cpu import prepare as cpu
-from .fused import Arguments, CheckedSignature, Formula, LayerCall, Parameters, in_one
+from .fused import Arguments, CheckedSignature, Formula, LayerCall, Parameters, kernel_name_and_total
 from .reasons import Reason
 
 OPERATORS = torch.ops.equipoise
@@ -32,10 +32,9 @@ class CompiledCall(NamedTuple):
     given: Arguments
 
     def loss(self, objective: Objective, reduction: str, *_: Formula) -> Tensor | Reason:
-        whole, given = in_one(objective, reduction), self.given
-        if whole is None:
+        (name, total), given = kernel_name_and_total(objective, reduction), self.given
+        if name is None or total is None:
             return Reason.IN_PARTS
-        name, total = whole
         tensors = given.unary, *given.parameters, given.mask, given.labels, list(given.state.tensors)
         loss: Tensor = _Loss.apply(*tensors, given.state.horizon, given.kind, name, total.reduction, total.of_means)
         return loss

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .. import diagnosis
+from .. import diagnosis, objectives
 from ..arguments import check_count, check_flag, check_name
 from ..chain.checks import check_device, check_label_values, check_labels, check_scores, int64
 from ..chain.problem import IGNORE, whole
@@ -46,6 +46,7 @@ class Potentials(NamedTuple):
 class ChainPotentials(nn.Module):
     """The parameters and constraints of a linear chain, and the potentials made from them."""
 
+    objective: str | Objective
     scaling: Scaling
     start: nn.Parameter | None
     end: nn.Parameter | None
@@ -101,6 +102,13 @@ class ChainPotentials(nn.Module):
             transitions, start, end = (x.to("cpu", copy=True) for x in constraints[:3])
             constraints = Constraints(transitions, start, end, constraints.labels)
         self.constraints = constraints
+
+    def _objective(self, objective: str | Objective | None) -> Objective:
+        """The objective asked for, or the layer's own."""
+        asked = objectives.named(self.objective if objective is None else objective)
+        if not asked.allows_constraints and self.allowed_transitions is not None:
+            raise ValueError("this objective cannot honour constraints (mean_field treats labels as independent)")
+        return asked
 
     def _allowed(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return self.allowed_transitions, self.allowed_start, self.allowed_end
@@ -165,14 +173,14 @@ class ChainPotentials(nn.Module):
         Kernels do not change gold labels: if they find an invalid one, they have no result. On a GPU they do not look
         for any.
         """
-        if self.validate:
+        if self.validate and labels is None:
             return Reason.VALIDATED
         own = self.pairwise, self.start, self.end, self.allowed_transitions, self.allowed_start, self.allowed_end
         return choose(
             *(unary, Parameters(*own), self.scaling.kernel_state(), mask, labels),
             partial(self._check_arguments, unary, mask, labels),
             training=self.scaling.training,
-            changes_labels=labels is not None and self.constraints is not None and self.on_invalid != "raise",
+            reads_labels=labels is not None and (self.validate or self._changes_labels()),
         )
 
     def _loss_by_kernels(
@@ -187,11 +195,22 @@ class ChainPotentials(nn.Module):
         call = self._by_kernels(unary, mask, labels)
         if isinstance(call, Reason):
             return call
+        if self.validate and not self._has_valid_scores(unary):
+            return Reason.VALIDATED
         loss = call.loss(objective, reduction, formula, partial(self._scores_in_torch, unary, labels, mask))
         if isinstance(loss, Reason) or not self._reads_values(loss):
             return loss
         finite = math.isfinite((loss.detach().sum() if loss.ndim else loss).item())
         return loss if finite else Reason.NOT_FINITE
+
+    def _changes_labels(self) -> bool:
+        return self.constraints is not None and self.on_invalid != "raise"
+
+    def _has_valid_scores(self, unary: Tensor) -> bool:
+        """Whether no score is NaN or +inf, also where it has no effect on the loss; and check the state of scaling."""
+        self.scaling.check_state("scaling.")
+        parts = unary, self.pairwise, self.start, self.end
+        return all(bool((x < torch.inf).all()) for x in parts if x is not None)
 
     def _scores_in_torch(self, unary: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The scores that the kernels before a chain compute, by torch operators."""

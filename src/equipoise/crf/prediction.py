@@ -9,13 +9,13 @@ is a person". Without it all labels are allowed.
 import torch
 from torch import Tensor
 
-from .. import chain, objectives
+from .. import chain
 from ..arguments import check_name
 from ..chain.problem import IGNORE
 from ..chain.restricted import within
 from ..incomplete import check_sets
 from ..masking import Kept
-from ..objectives import RULES, Objective
+from ..objectives import RULES
 from . import scanning, sets
 from .counted import CountedPotentials
 from .potentials import Potentials
@@ -23,8 +23,6 @@ from .reasons import Reason
 
 
 class Predictions(CountedPotentials):
-    objective: str | Objective
-
     def decode(
         self, unary: Tensor, mask: Tensor | None = None, rule: str | None = None, *, allowed: Tensor | None = None
     ) -> Tensor:
@@ -41,8 +39,10 @@ class Predictions(CountedPotentials):
         >>> crf.decode(torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]), allowed=torch.tensor([[[True, False], [True, True]]]))
         tensor([[0, 0]])
         """
-        rule = self._objective(None).rule if rule is None else rule
-        check_name("rule", rule, RULES)
+        if rule is None:
+            rule = self._objective(None).rule
+        else:
+            check_name("rule", rule, RULES)
         call = self._by_kernels(unary, mask, None) if allowed is None else Reason.SETS
         if not isinstance(call, Reason):
             return call.decode(rule)
@@ -146,13 +146,6 @@ class Predictions(CountedPotentials):
         if self._reads_values(compact):
             sets.check(self._rules(), compact, kept)
         return potentials._replace(unary=within(potentials.unary, compact)), kept
-
-    def _objective(self, objective: str | Objective | None) -> Objective:
-        """The objective asked for, or the layer's own."""
-        asked = objectives.named(self.objective if objective is None else objective)
-        if not asked.allows_constraints and self.allowed_transitions is not None:
-            raise ValueError("this objective cannot honour constraints (mean_field treats labels as independent)")
-        return asked
 
     def _restore_labels(self, labels: Tensor, kept: Kept) -> Tensor:
         """Labels (*batch, n, L) of compact chains, in place."""

@@ -70,6 +70,14 @@ def contiguous(*tensors: Tensor | None) -> list[Any]:
     return ready
 
 
+def signature(*arguments: Tensor | None) -> tuple[object, ...]:
+    """The properties of arguments that are always checked."""
+    properties: list[object] = []
+    for x in arguments:  # a loop, since a comprehension is one more call
+        properties += (x.shape, x.dtype, x.device) if isinstance(x, Tensor) else (type(x),)
+    return tuple(properties)
+
+
 def opaque(x: Tensor) -> bool:
     """Whether x is a batch of gradients in a backward pass, whose batch dimension is hidden from operators."""
     return not _has_storage(x) and not _is_wrapped(x)
@@ -95,7 +103,8 @@ def eager() -> bool:
 
     Kernels would lose the tangents of forward-mode derivatives. The functions of autograd raise an error instead.
     """
-    return not (traced() or forward_ad._current_level >= 0)
+    recorded = is_compiling() or _are_functorch_transforms_active() or _len_torch_dispatch_stack()
+    return not recorded and forward_ad._current_level < 0
 
 
 def traced() -> bool:

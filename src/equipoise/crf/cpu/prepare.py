@@ -98,7 +98,8 @@ class Call:
         self.marked = torch.empty(batch, dtype=torch.bool, device=CPU)
         self.scores = empty_like(unary), empty_like(pairwise)
         kept = None if mask is None else as_bytes(mask)
-        gold = None if labels is None else contiguous(int64("labels", labels))[0]
+        gold = labels if labels is None or labels.dtype == torch.int64 else int64("labels", labels)
+        gold = None if gold is None else contiguous(gold)[0]
         moved = None if gold is None else empty_like(gold)
         memory = *self.given, kept, gold, *self.state[:5], self.lengths, moved, self.marked, *self.scores
         self.packed = LAYER(
@@ -119,7 +120,8 @@ class Call:
 
     def loss(self, loss_name: str, gold: Tensor | None, total: Total) -> tuple[Tensor, Tensor, Tensor]:
         """The total of the losses, and its gradient with respect to the scores of the chain."""
-        chains = *self.assemble(), self.lengths, gold
+        chains = *self.scores, self.lengths, gold
+        del self.scores
         return chain.loss_and_gradient(loss_name, *chains, total=total._replace(empty=self.empty))
 
     def gradients(
