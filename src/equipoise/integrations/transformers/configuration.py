@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig
-from transformers.configuration_utils import SubConfigSpec
 
 from ... import constraints, objectives, scaling
 from ...arguments import check_flag, check_name, shown
@@ -61,9 +60,7 @@ class CRFConfig(PreTrainedConfig):
     """
 
     model_type = "equipoise_crf"
-    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
-        "encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")
-    }
+    sub_configs: ClassVar[dict[str, Any]] = {"encoder_config": AutoConfig}
 
     encoder_config: PreTrainedConfig | dict[str, Any] | None = None
     scheme: str | None = "BIO"
@@ -85,6 +82,9 @@ class CRFConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if not isinstance(self.id2label, Mapping | None):
             raise TypeError(f"id2label must be a dictionary from numbers to labels, got {shown(self.id2label)}")
+        if not isinstance(self.encoder_config, PreTrainedConfig):
+            given = {"model_type": "bert"} if self.encoder_config is None else dict(self.encoder_config)
+            self.encoder_config = AutoConfig.for_model(**given)
         super().__post_init__(**kwargs)
         self.format_version, self.oldest_equipoise, self.auto_map = FORMAT, OLDEST, dict(AUTO_MAP)
         check_name("head", self.head, HEADS)
