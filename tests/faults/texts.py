@@ -33,7 +33,10 @@ PER_ROUND = 24
 ELEMENTS = {"html", "head", "meta", "title", "style", "body", "section", "div", "p", "hr", "h2", "a", "mark", "small"}
 ELEMENTS |= {"table", "thead", "tr", "th", "td"}
 ATTRIBUTES = {"charset", "http-equiv", "content", "class", "title", "id", "href", "dir", "style"}
-KINDS, OPTIONS = ("lines", "words", "text", "columns"), ("", "--conll", "--html", "--json", "--json")
+KINDS, OPTIONS = (
+    ("lines", "words", "text", "columns", "auto", "csv", "jsonl"),
+    ("", "--conll", "--html", "--json", "--json"),
+)
 ENDS = ("\n", "\r\n", "\r", "\r\r\n")
 MARK = "\ufeff"
 HOSTILE = "LOC<script>\x1b[2J&\u202e"
@@ -81,11 +84,14 @@ def texts(seed: int, folder: Path) -> Counter[str]:
     for number in range(PER_ROUND):
         kind, option = chance.choice(KINDS), chance.choice(OPTIONS)
         wanted, text = _columns(chance) if kind == "columns" else (None, _running(chance))
+        rows, text = _rows(text), _stored(text, kind, chance)
         data = _broken(text.encode(), chance)
         path = folder / f"{number}.txt"
         path.write_bytes(data)
         answered = _run(model, path, kind, option, chance.random() < 0.3)
-        if answered is not None and data == text.encode():
+        if answered is not None and data == text.encode() and kind in ("csv", "jsonl"):
+            _check_rows(answered, rows, option)
+        elif answered is not None and data == text.encode() and kind != "auto":
             _check(answered, path.read_text(encoding="utf-8"), text, wanted, kind, option)
         counts["refused"] += answered is None
         counts["files"] += 1
@@ -123,6 +129,16 @@ def _broken(data: bytes, chance: random.Random) -> bytes:
         return data
     place = chance.randrange(len(data) + 1)
     return data[:place] + chance.choice(BROKEN) + data[place:]
+
+
+def _stored(text: str, kind: str, chance: random.Random) -> str:
+    """A text as a file of this kind has it: each line in a field of CSV, or in an object."""
+    rows = _rows(text)
+    if kind == "jsonl":
+        return "".join(json.dumps({"text": row}, ensure_ascii=chance.random() < 0.5) + "\n" for row in rows)
+    if kind == "csv":
+        return "id,text\n" + "".join('{},"{}"\n'.format(i, row.replace('"', '""')) for i, row in enumerate(rows))
+    return text
 
 
 def called(*arguments: object, stdin: bytes = b"") -> tuple[int, str]:
@@ -192,6 +208,16 @@ def _check(shown: str, text: str, raw: str, wanted: list[list[str]] | None, kind
                 assert text[span["start_char"] : span["end_char"]] == span["text"]
     elif kind != "text":
         assert shown.count("\n") == len(rows if wanted is None else wanted)
+
+
+def _check_rows(shown: str, rows: list[str], option: str) -> None:
+    """Each row is a sentence, whose spans are at their characters."""
+    if option != "--json":
+        return
+    for one, row in zip(map(json.loads, shown.splitlines()), rows, strict=True):
+        assert "".join(one["words"]) == _squeezed(row)
+        for span in one["spans"]:
+            assert row[span["start_char"] : span["end_char"]] == span["text"]
 
 
 def _squeezed(text: str) -> str:

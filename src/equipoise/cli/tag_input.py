@@ -68,7 +68,7 @@ def _from_columns(
     column = text_column(first.fields) if quoted and word_column is None else 0
     if column:
         for row in every:
-            text = row.fields[column - 1] if column <= len(row.fields) else ""
+            text = row.raw[column - 1] if column <= len(row.raw) else ""
             yield _from_object(text, name, row.number, rule)
     else:
         for sentence in columns.read_words(chain([first], every), name, word_column):

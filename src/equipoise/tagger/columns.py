@@ -8,7 +8,7 @@ as the other lines. The first line may name the columns (`header`). `rows` says 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -33,8 +33,9 @@ def read(
     if form == "jsonl":
         sentences = list(jsonl.tagged(numbered, name))
     else:
-        every = rows(numbered, name, separator, quoted=form == "csv")
-        sentences = list(parse(every, name, word_column, tag_column))
+        every = list(numbered)
+        twice = [rows(every, name, separator, quoted=form == "csv") for _ in range(2)]
+        sentences = list(parse(twice[0], name, word_column, tag_column, usual_width(twice[1])))
     if not sentences:
         raise DataError(f"{name} has no sentences: one word and its tag per line are expected")
     return sentences
@@ -42,37 +43,46 @@ def read(
 
 def read_words(every: Iterator[Row], name: Path | str, word_column: Column = None) -> Iterator[Sentence]:
     """The sentences of rows of which only the word is used, each when its last row is there."""
-    return parse(every, name, word_column, None, tagged=False)
+    before = []
+    for row in every:
+        before.append(row)
+        if row.word_line:
+            break
+    width = len(before[-1].fields) if before and before[-1].word_line else 0
+    return parse(chain(before, every), name, word_column, None, width, tagged=False)
 
 
 def parse(
-    every: Iterator[Row], name: Path | str, word_column: Column, tag_column: Column, *, tagged: bool = True
+    every: Iterable[Row], name: Path | str, word_column: Column, tag_column: Column, width: int, *, tagged: bool = True
 ) -> Iterator[Sentence]:
-    """Sentences from rows. If they are not `tagged`, they have no tags and rows may differ in length.
+    """Sentences from rows with this number of columns. If they are not `tagged`, they may have other numbers.
 
     >>> text = ["# id = 1", "Rome\\tB-LOC", "fell\\tO", "", "# a", "so\\tO"]
-    >>> list(parse(rows(enumerate(text, 1), "a.conll"), "a.conll", 1, -1))
+    >>> list(parse(rows(enumerate(text, 1), "a.conll"), "a.conll", 1, -1, 2))
     [Sentence(words=('Rome', 'fell'), tags=('B-LOC', 'O')), Sentence(words=('so',), tags=('O',))]
     """
     checked(word_column, tag_column)
-    width, every = _usual_width(every, tagged)
     columns: Columns | None = None
     words: list[str] = []
     tags: list[str] = []
     sentence = ""
     for row in every:
-        comment = row.line.startswith("#") and len(row.fields) != width
-        if columns is None and not row.blank and not comment:
+        if row.blank:
+            if words:
+                yield Sentence(tuple(words), tuple(tags))
+                words, tags = [], []
+            continue
+        if row.line.startswith("#") and len(row.fields) != width:
+            continue
+        if columns is None:
             columns, is_header = header_of(row, word_column, tag_column, name)
             if is_header:
                 continue
-        began = "" if columns is None or row.blank or comment else columns.sentence_of(row)
-        if words and (row.blank or (began and began != sentence)):
+        began = columns.sentence_of(row)
+        if words and began and began != sentence:
             yield Sentence(tuple(words), tuple(tags))
             words, tags = [], []
         sentence = began or sentence
-        if row.blank or comment or columns is None:
-            continue
         if tagged and len(row.fields) != width:
             reason = f"expected {width} columns as in other lines, got {len(row.fields)}: {short(row.line)}"
             raise MalformedLineError(name, row.number, reason)
@@ -87,18 +97,10 @@ def parse(
         yield Sentence(tuple(words), tuple(tags))
 
 
-def _usual_width(every: Iterator[Row], tagged: bool) -> tuple[int, Iterator[Row]]:
-    """The most frequent number of columns, or without tags that of the first word line; and all rows."""
-    if tagged:
-        read = list(every)
-        widths = Counter(len(row.fields) for row in read if row.word_line)
-        return (widths.most_common(1)[0][0] if widths else 0), iter(read)
-    before: list[Row] = []
-    for row in every:
-        before.append(row)
-        if row.word_line:
-            return len(row.fields), chain(before, every)
-    return 0, iter(before)
+def usual_width(every: Iterable[Row]) -> int:
+    """The most frequent number of columns."""
+    widths = Counter(len(row.fields) for row in every if row.word_line)
+    return widths.most_common(1)[0][0] if widths else 0
 
 
 def _field(row: Row, column: int, option: str, name: Path | str) -> str:

@@ -34,7 +34,9 @@ class Columns(NamedTuple):
 
     def sentence_of(self, row: Row) -> str:
         """What a row says about its sentence; "" if nothing."""
-        return row.fields[self.sentence - 1] if 0 < self.sentence <= len(row.fields) else ""
+        if self.sentence == 0:
+            return ""
+        return row.fields[self.sentence - 1] if self.sentence <= len(row.fields) else ""
 
 
 def checked(word: Column, tag: Column) -> None:
@@ -46,9 +48,9 @@ def checked(word: Column, tag: Column) -> None:
 def header_of(row: Row, word: Column, tag: Column, name: Path | str) -> tuple[Columns, bool]:
     """The columns of a file from its first row, and whether that is a header.
 
-    >>> header_of(Row(1, "Sentence #,Word,Tag", ["Sentence #", "Word", "Tag"]), None, None, "a.csv")
+    >>> header_of(Row(1, "Sentence #,Word,Tag", ["Sentence #", "Word", "Tag"], []), None, None, "a.csv")
     (Columns(word=2, tag=3, sentence=1), True)
-    >>> header_of(Row(1, "Rome O", ["Rome", "O"]), None, None, "a.conll")
+    >>> header_of(Row(1, "Rome O", ["Rome", "O"], []), None, None, "a.conll")
     (Columns(word=1, tag=-1, sentence=0), False)
     """
     names = [field.casefold() for field in row.fields]

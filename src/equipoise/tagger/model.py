@@ -54,6 +54,7 @@ class TaggingModel(nn.Module):
 
     `rule` is the number of the rule by which its texts are split into words, see `splitting`.
 
+    >>> from equipoise.tagger.features import Vocabulary
     >>> tags, known = TagSet(("O", "B-LOC", "I-LOC"), "IOB2"), Vocabulary.of([("Rome", "fell")])
     >>> tagger = TaggingModel(tags, BiLSTM(known, 3))
     >>> [len(one.tags) for one in tagger.tag([("Rome", "fell"), (), ("so",)])]

@@ -15,12 +15,14 @@ from ..files.errors import MalformedLineError
 
 Lines = Iterable[tuple[int, str]]
 SPACES = " \t"
+FIELD = re.compile(rf"[^{SPACES}]+")
 
 
 class Row(NamedTuple):
     number: int  # of its last line
     line: str
-    fields: list[str]
+    fields: list[str]  # without spaces around them
+    raw: list[str]
 
     @property
     def blank(self) -> bool:
@@ -48,7 +50,9 @@ def rows(lines: Lines, name: Path | str, separator: str | None = None, *, quoted
         separator = _comma(first) if quoted else "\t" if "\t" in first else None
     if quoted and separator is not None and len(separator) == 1:
         return _quoted(numbered, name, separator)
-    return (Row(number, line, _split(line, separator)) for number, line in numbered)
+    if separator is None:
+        return (Row(number, line, fields := split_at_spaces(line), fields) for number, line in numbered)
+    return (Row(number, line, _stripped(raw := line.split(separator)), raw) for number, line in numbered)
 
 
 def _first_word_line(lines: Iterator[tuple[int, str]]) -> tuple[str, Iterator[tuple[int, str]]]:
@@ -76,15 +80,13 @@ def _quoted(lines: Iterator[tuple[int, str]], name: Path | str, separator: str) 
 
     try:
         for fields in csv.reader(texts(), delimiter=separator, strict=True):
-            yield Row(number, separator.join(fields), [field.strip(SPACES) for field in fields])
+            yield Row(number, separator.join(fields), _stripped(fields), fields)
     except csv.Error as error:
         raise MalformedLineError(name, number, f"not CSV: {error}") from None
 
 
-def _split(line: str, separator: str | None) -> list[str]:
-    if separator is None:
-        return split_at_spaces(line)
-    return [field.strip(SPACES) for field in line.split(separator)]
+def _stripped(fields: list[str]) -> list[str]:
+    return [field.strip(SPACES) for field in fields]
 
 
 def split_at_spaces(line: str) -> list[str]:
@@ -92,7 +94,7 @@ def split_at_spaces(line: str) -> list[str]:
     >>> split_at_spaces("10\\u00a0000 \\tO ")
     ['10\\xa0000', 'O']
     """
-    return re.findall(rf"[^{SPACES}]+", line)
+    return FIELD.findall(line)
 
 
 def short(line: str) -> str:
