@@ -85,6 +85,12 @@ def best_epoch(history: Sequence[Epoch]) -> int:
     return max(range(1, len(history) + 1), key=lambda i: (history[i - 1].f1 or 0, i), default=0)
 
 
+def without_gain(history: Sequence[Epoch]) -> int:
+    """The number of epochs since the F1 was last better than before; 0 if it was never above 0."""
+    scores = [epoch.f1 or 0 for epoch in history]
+    return len(scores) - 1 - scores.index(max(scores)) if any(scores) else 0
+
+
 def fit(
     tagger: TaggingModel,
     train: Sequence[Sentence],
@@ -115,7 +121,7 @@ def fit(
     about: dict[str, Any] = {"settings": key, "sentences": [len(train), len(valid)], "finished": False}
     best = {}
     for number in range(len(history), settings.epochs):
-        if valid and 0 < settings.patience <= number - best_epoch(history):
+        if 0 < settings.patience <= without_gain(history):
             break
         began = time.monotonic()
         try:
