@@ -195,7 +195,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 INTERNAL = {
-    f"equipoise.constraints.{item}" for item in ("Scheme", "named", "sorted_by_index", "split")
+    f"equipoise.constraints.{item}" for item in ("Scheme", "scheme_by_name", "sorted_by_index", "split")
 }  # shared with equipoise.labels
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 import contract
+import enumerated_contract
 import pytest
 import torch
 from contract import INF, Backend, Case
@@ -114,12 +115,12 @@ def test_fused_losses_equal_the_reference(backend: Backend, holds: Property) -> 
     check(backend, holds, strategy, 100)
 
 
-@pytest.mark.parametrize("holds", contract.ENUMERATED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("holds", enumerated_contract.ENUMERATED, ids=lambda f: f.__name__)
 def test_equals_enumeration(backend: Backend, holds: Property) -> None:
     check(backend, holds, cases(backend, max_length=4, labels=[1, 2, 3], moderate=True), 40)
 
 
-@pytest.mark.parametrize("holds", contract.ENUMERATED_FINITE, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("holds", enumerated_contract.ENUMERATED_FINITE, ids=lambda f: f.__name__)
 def test_derivatives_equal_enumeration(backend: Backend, holds: Property) -> None:
     check(backend, holds, cases(backend, max_length=4, labels=[1, 2, 3], moderate=True, finite=True), 40)
 

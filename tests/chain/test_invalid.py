@@ -6,7 +6,7 @@ NaN has a sign and a payload. A kernel that computes with the bits of a number m
 import importlib
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import contract
 import pytest
@@ -151,9 +151,10 @@ def skip_plain_torch(mode: Mode, name: str, other: bool = False) -> None:
         pytest.skip("the same as in another mode")
 
 
-def functions(device: str) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    n, y = LENGTHS.to(device), LABELS.to(device)
-    log_q = torch.full((4, 5, 3), -1.0, device=device)
+def functions(
+    device: str, n: Tensor = LENGTHS, y: Tensor = LABELS, m: int = 3
+) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    n, y, log_q = n.to(device), y.to(device), torch.full((*y.shape, m), -1.0, device=device)
     return {
         "log_partition": lambda u, w: chain.log_partition(u, w, n),
         "log_marginals": lambda u, w: chain.log_marginals(u, w, n),
@@ -294,15 +295,6 @@ def test_a_sequence_of_length_1_has_no_pairwise_scores(mode: Mode, name: str) ->
     generator = torch.Generator().manual_seed(0)
     u, w = torch.randn(2, 3, 2, generator=generator), torch.full((2, 2), torch.nan)
     y, n = torch.tensor([[1, -100, -100], [0, 1, 0]]), torch.tensor([1, 3])
-    u, w, y, n = (x.to(mode.device) for x in (u, w, y, n))
-    values: Any = {
-        **{x: getattr(objectives, x)(u, w, y, n) for x in ("likelihood", "marginal", "margin")},
-        **{x: getattr(chain, x)(u, w, n) for x in ("log_partition", "log_marginals", "entropy", "mean_field")},
-        "mean-field loss": objectives.mean_field(u, w, y, n),
-        "parallel mean_field": chain.mean_field(u, w, n, schedule="parallel"),
-        "mean_field_bound": chain.mean_field_bound(torch.zeros_like(u), u, w, n),
-        "decode": chain.decode(u, w, n)[1],
-        "top_k": chain.top_k(u, w, n, k=2)[1],
-    }[name]
+    values = functions(mode.device, n, y, 2)[name](u.to(mode.device), w.to(mode.device))
     assert not values[0].isnan().any()
     assert values[1].isnan().all()

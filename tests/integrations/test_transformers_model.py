@@ -248,12 +248,6 @@ def test_accumulated_gradients_are_those_of_one_large_batch(objective: str) -> N
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_without_a_number_of_items_the_loss_is_that_of_its_own_labels() -> None:
-    made = model()
-    own = made(IDS, ATTENDED, labels=LABELS, num_items_in_batch=(LABELS != -100).sum()).loss
-    torch.testing.assert_close(made(IDS, ATTENDED, labels=LABELS).loss, own)
-
-
 @pytest.mark.slow
 def test_a_training_step_compiles_without_a_graph_break() -> None:
     made, twin = model().train(), model().train()

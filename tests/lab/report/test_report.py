@@ -1,6 +1,5 @@
 """The results pages: complete, deterministic, and as HTML well formed and self-contained."""
 
-import json
 import re
 import sys
 from dataclasses import replace
@@ -8,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from lab.judge.synthetic import as_the_paper, everything, record, records
+from lab.judge.synthetic import as_the_paper, everything, records
 from lab.report.checker import check
 
 from equipoise.files.writing import WritingError
@@ -17,7 +16,7 @@ from equipoise_lab.judge.claims import CLAIMS
 from equipoise_lab.judge.evidence import Evidence
 from equipoise_lab.judge.family import judge_page
 from equipoise_lab.judge.statistics import Results, signed, summarize
-from equipoise_lab.plan import figures, finetuning, grids, protocol, tables
+from equipoise_lab.plan import figures, finetuning, protocol, tables
 from equipoise_lab.report import figures as drawing
 from equipoise_lab.report.blocks import Command, Fold, Grid, Heading, Items, Picture, Text, to_markdown
 from equipoise_lab.report.html import to_html
@@ -192,79 +191,6 @@ def test_every_reference_inside_a_figure_has_a_target(html: str) -> None:
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', html)) <= ids
 
 
-def task_of(name: str) -> str:
-    return next(task for task in TASKS if name in catalogue.names(task))
-
-
-@pytest.mark.parametrize("name", [*tables.TABLES, *figures.FIGURES])
-def test_one_table_or_figure_alone_makes_a_report(name: str) -> None:
-    which = {"seeds": tuple(range(6)), "folds": (0,)}
-    task = task_of(name)
-    recipes = (tables.TABLES | figures.FIGURES)[name](task, {}, **which).recipes
-    pages = documents(records(recipes), replace(OPTIONS, **which))
-    assert list(pages) == ["summary", task]
-    assert f"(`{name}`)" in to_markdown(pages[task])
-    assert "`: " in to_markdown(pages[task]).split("## Missing runs")[1]
-    check(to_html([block for blocks in pages.values() for block in blocks]))
-
-
-def test_without_records_there_is_a_summary_that_says_so(tmp_path: Path) -> None:
-    (path,) = publish([], tmp_path, OPTIONS)
-    assert path.name == "summary.md"
-    assert "There are no records yet" in path.read_text()
-
-
-def test_an_incomplete_table_shows_how_many_runs_it_has() -> None:
-    recipes = tables.TABLES["main"]("ocr", {}, folds=FOLDS).recipes
-    cut = [one for one in recipes if one.scheme != "online" and (one.scheme != "joint" or one.seed < 5)]
-    cut += [one for one in recipes if one.scheme == "online" and one.fold == 0]
-    text = page(records(cut), OPTIONS)
-    section = text.split("(`main`)")[1].split("\n## ")[0]
-    assert "8 of 16 runs" in section
-    assert re.search(r"\| Cross-entropy \| joint \| .* \| 10 \| 0 \| 6 \|", section)
-
-
-def test_a_figure_on_fewer_folds_names_them() -> None:
-    recipes = [one for one in figures.alphas("ocr", {}, folds=(0, 1, 2)).recipes if one.fold != 1]
-    text = page(records(recipes), replace(OPTIONS, folds=(0, 1, 2)))
-    section = text.split("(`figure1a`)")[1].split("\n## ")[0]
-    assert "On folds 0, 2 only." in section
-    assert section.count("| 16 runs |") == 2 * 13
-
-
-def test_failed_and_diverged_runs_are_shown() -> None:
-    recipes = tables.TABLES["unary"]("ocr", {}, folds=FOLDS).recipes
-    found = records(recipes)
-    found[0] = replace(found[0], failed="loss is not finite", test=float("nan"))
-    found[5] = replace(found[5], test=0.1)
-    text = page(found, OPTIONS)
-    assert "1 diverged" in text
-    assert re.search(r"\| unary \| unary \| .* \| 15 \| 1 \| 0 \| 1 \|", text)
-
-
-def test_choices_are_shown_with_their_grids_and_edges() -> None:
-    known = {
-        "ocr/default/adam/marginal/stage": {
-            "chosen": {"learning_rates": [3e-3, 3e-2, 3e-3], "alpha": 1.0, "weight": 0.1},
-            "valid": 0.975, "runs": 2, "tried": 20, "worst": 0.9, "at_edge": ["learning rate 3"],
-        },
-        "ocr/default/sgd/margin/offline": {
-            "chosen": {"learning_rates": [3e-3], "alpha": 2.0, "weight": 0.1},
-            "valid": 0.97, "runs": 2, "tried": 12, "worst": 0.9,
-        },
-    }  # fmt: skip
-    recipe = tables.setting("ocr", "marginal", "unary", choices=known)
-    text = page(records(tables.runs(recipe, [0], FOLDS)), replace(OPTIONS, choices=known))
-    assert (
-        "| default/adam/marginal/stage | learning rate 0.003, 0.03, 0.003 | "
-        "learning rate 0.001 0.003; 0.01 0.03 0.1; 0.0003 0.001 0.003 | learning rate 3 | 97.50 | 20, 2 each |"
-    ) in text
-    assert (
-        "| default/sgd/margin/offline | learning rate 0.003, alpha 2 | "
-        "learning rate 0.001 0.003 0.01 0.03, alpha 0.5 1 2 4 | no | 97.00 | 12, 2 each |"
-    ) in text
-
-
 def test_notes_are_read_from_files_and_shown_below_their_table(made: list[Record], tmp_path: Path) -> None:
     (tmp_path / "ocr-main.md").write_text("Tried: **another**\nrate.\n\nAnd `more`.\n")
     notes = read_notes(tmp_path)
@@ -282,24 +208,6 @@ def test_every_note_of_the_repository_belongs_to_a_table_or_figure() -> None:
     assert set(notes) <= known | {f"tagging/{name}" for name in finetuning.TABLES} | {"summary/learned"}
     for path in {path for text in notes.values() for path in re.findall(r"`((?:studies|benchmarks)/[^`]+)`", text)}:
         assert (Path(__file__).parents[3] / path).is_file(), path
-
-
-def test_tasks_with_records_have_a_page_each() -> None:
-    options = replace(OPTIONS, folds=None, seeds=tuple(range(6)))
-    makers = (tables.TABLES["main"], figures.FIGURES["rates"])
-    every = [make(task, {}, seeds=range(6)) for task in ("chunking", "horses") for make in makers]
-    found = [recipe for one in every for recipe in one.recipes]
-    pages = documents(records(found), options)
-    assert list(pages) == ["summary", "chunking", "horses"]
-    summary, horses = to_markdown(pages["summary"]), to_markdown(pages["horses"])
-    line = next(line for line in summary.splitlines() if line.startswith("| Stage training beats joint training with"))
-    assert re.search(r"\| yes, 4 of 4<br><sub>\+0\.\d\d \[.*\| yes<br><sub>\+0\.\d\d \[", line)
-    assert horses.startswith("# Horse segmentation\n")
-    assert "paper 85.6" in horses
-    assert "figure1a" not in horses
-    assert "- `sgd`: 180 of 180 runs" in horses  # six schemes, six seeds, five folds
-    assert "figures/horses-rates.svg" in horses
-    check(to_html([block for blocks in pages.values() for block in blocks]))
 
 
 def test_without_matplotlib_the_error_says_what_to_install(made: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,16 +237,3 @@ def test_markup_is_escaped_in_both_forms() -> None:
     assert "&lt;script&gt;" in markup
     assert "| a\\|b<br><sub>c<d</sub> | 1 |" in to_markdown(blocks)
     assert "## [Page](page.md)" in to_markdown(blocks)
-
-
-def test_the_stored_choices_are_used_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs with the hyperparameters of results/choices.json belong to the tables."""
-    known = {"ocr/default/adam/marginal/unary": {"chosen": {"learning_rates": [1e-2], "alpha": 1.0, "weight": 0.1},
-                                                 "valid": 0.9, "runs": 2, "tried": 2}}  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    grids.FILE.parent.mkdir()
-    grids.FILE.write_text(json.dumps(known))
-    recipe = tables.setting("ocr", "marginal", "unary", choices=known)
-    assert recipe.learning_rates == (1e-2,)
-    found = [record(one, 92.0) for one in tables.runs(recipe, [0])]
-    assert "| 92.00" in page(found, Options())

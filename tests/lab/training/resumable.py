@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from lab.training.tiny import Tiny, recipe
 
@@ -60,3 +61,22 @@ def train_in(folder: Path, some: Sequence[Recipe], times: int = 1) -> None:
 def files_in(folder: Path) -> dict[str, bytes]:
     """The content of the files, by name."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class StopError(Exception):
+    """Raised by a callback to interrupt training."""
+
+
+def interrupted(recipes: list[Recipe], path: Path, epochs: int, **options) -> None:
+    """Train with a checkpoint, and interrupt after this number of epochs."""
+    left = epochs
+
+    def watch(replicas: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise StopError
+
+    with pytest.raises(StopError):
+        train(recipes, checkpoint=path, watch=watch, **options)
+    assert path.exists()
