@@ -118,6 +118,19 @@ def span_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def answer_table(path: Path) -> str:
+    """Milliseconds of the best labelling, the k best and samples on a GPU, by B x L x M; empty before they exist."""
+    if not path.exists():
+        return ""
+    rows = {(tuple(row["size"]), row["answer"]): row["milliseconds"] for row in json.loads(path.read_text())["rows"]}
+    sizes, answers = (list(dict.fromkeys(key[i] for key in rows)) for i in (0, 1))
+    lines = [f"| ms on an H200 | {' | '.join(answers)} |", f"| --- {'| ---: ' * len(answers)}|"]
+    for size in sizes:
+        cells = [f"{rows[size, answer]:.3g}" for answer in answers]
+        lines.append(f"| {' x '.join(f'{number:,}' for number in size)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def milliseconds(value: float | None) -> str:
     """
     >>> milliseconds(3466.9), milliseconds(44.38), milliseconds(5.7)
@@ -145,6 +158,9 @@ def tables() -> dict[Path, dict[str, str]]:
             "h200-errors": error_table(h200),
         },
         ROOT / "docs" / "guides" / "spans.md": {"cpu-spans": span_table(spans)},
+        ROOT / "docs" / "explanations" / "chain-kernels.md": {
+            "h200-answers": answer_table(HERE / "results" / "h200-answers.json")
+        },
     }
 
 

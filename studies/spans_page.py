@@ -39,9 +39,13 @@ FEWEST = 20
 
 
 def write(records: list[dict[str, Any]]) -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    GUIDE.write_text(fill(text, "measured", {"spans": tables(records)}), encoding="utf-8")
+    GUIDE.write_text(guide(GUIDE.read_text(encoding="utf-8"), records), encoding="utf-8")
     GUIDE.with_name("spans-reliability.svg").write_text(figure(records), encoding="utf-8")
+
+
+def guide(text: str, records: list[dict[str, Any]]) -> str:
+    """The guide with the tables of these records."""
+    return fill(text, "measured", {"spans": tables(records) if records else ""})
 
 
 def tables(records: list[dict[str, Any]]) -> str:
