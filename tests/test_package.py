@@ -135,6 +135,14 @@ def test_a_layer_imports_only_from_those_before_it(source: Path) -> None:
                 assert layer(name) in layers[: layers.index(mine) + 1], f"{path} imports {name}"
 
 
+def test_no_file_has_more_than_300_lines() -> None:
+    """A file is one idea. A longer one has several."""
+    files = [path for folder in (LIBRARY, LABORATORY, ROOT / "tests") for path in folder.rglob("*.*")]
+    lines = {path: len(path.read_bytes().splitlines()) for path in files if path.suffix in (".py", ".c", ".h")}
+    assert len(lines) > 500
+    assert not [f"{path.relative_to(ROOT)}: {count}" for path, count in lines.items() if count > 300]
+
+
 def test_the_library_never_imports_the_laboratory() -> None:
     """`lab.py` names it, in the message that the old imports get."""
     assert [path.name for path in LIBRARY.rglob("*.py") if "equipoise_lab" in path.read_text()] == ["lab.py"]
