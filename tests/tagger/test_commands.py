@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -191,16 +192,19 @@ def test_standard_input_is_tagged_as_it_comes(trained: Path, lines: list[str]) -
     """Each sentence is printed before the next one is written, in every form; a tag is no word."""
     call = [sys.executable, "-m", "equipoise", "tag", "run", str(trained / "model"), "-"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(call, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as run:
+    with subprocess.Popen(call, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as run:
         assert run.stdin is not None
         assert run.stdout is not None
         for _ in range(2):
             run.stdin.write("".join(f"{line}\n" for line in lines))
             run.stdin.flush()
             assert re.fullmatch(r"in \[Rome\]\(LOC [01].\d\d\)\n", run.stdout.readline())
-        run.stdin.close()
-        assert run.stdout.read() == ""
-        assert run.wait() == 0
+        if len(lines) == 1:
+            run.send_signal(signal.SIGINT)  # it ends although standard input is open
+            assert run.communicate(timeout=60)[1].splitlines()[-1] == "equipoise: interrupted"
+        else:
+            assert run.communicate()[0] == ""
+        assert run.returncode == (130 if len(lines) == 1 else 0)
 
 
 def test_a_model_is_not_replaced_by_accident(

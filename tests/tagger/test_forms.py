@@ -45,6 +45,22 @@ def test_forms_are_recognized(name: str, tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
+    "spans",
+    [
+        '"spans": [{"start": 13, "end": 21, "label": "LOC", "id": 1}, {"start": 0, "end": 4, "label": "LOC"}]',
+        '"label": [[13, 21, "LOC"], [0, 4, "LOC"]]',
+    ],
+)
+def test_spans_of_characters_become_tags(spans: str, tmp_path: Path) -> None:
+    """A word begins and ends where a span does, also inside what is one word otherwise."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"text": "Romelike pre-New York.", {spans}}}\n')
+    assert read(path) == [
+        Sentence(("Rome", "like", "pre", "-", "New", "York", "."), ("B-LOC", "O", "O", "O", "B-LOC", "I-LOC", "O"))
+    ]
+
+
+@pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("text.txt", "Vitamins B and O\nare good\n", [("Vitamins", "B", "and", "O"), ("are", "good")]),
@@ -87,6 +103,13 @@ def test_columns_are_chosen_by_the_names_of_a_header(tmp_path: Path) -> None:
             "line 1: expected an object with lists of texts of the same length",
         ),
         ("a.jsonl", '{"words": ["a"], "tags": [1]}\n', "line 1: expected an object with lists of texts"),
+        ("a.jsonl", '{"text": "Rome"}', "line 1: expected a list of spans beside the text: spans, entities"),
+        (
+            "a.jsonl",
+            '{"text": "Rome", "spans": [[0, 9, "A"]]}',
+            "expected a span with start, end and label within 4",
+        ),
+        ("a.jsonl", '{"text": "Rome", "label": [[0, 3, "A"], [2, 4, "B"]]}', "the span [2, 4, 'B'] overlaps with the"),
         ("a.jsonl", "\n{\n", "line 2: not JSON (Expecting property name"),
         ("a.jsonl", "[1]\n", "line 1: expected an object with words and tags: '[1]'"),
         ("a.jsonl", '{"words": ["\\ud800"], "tags": ["O"]}', "line 1: half of a pair of surrogates is no character"),
