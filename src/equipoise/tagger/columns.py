@@ -23,12 +23,13 @@ __all__ = ["Sentence", "parse", "read", "read_words"]
 
 
 def read(
-    path: Path, word_column: Column = None, tag_column: Column = None, separator: str | None = None
+    path: Path | str, word_column: Column = None, tag_column: Column = None, separator: str | None = None
 ) -> list[Sentence]:
     """The tagged sentences of a plain or gzipped file: columns, CSV, or objects with words and tags in JSON Lines.
 
     Columns are counted from 1; -1 is the last one. A header names them.
     """
+    path = Path(path)
     name, (form, numbered) = name_of(path), forms.recognized(lines(path), path)
     if form == "jsonl":
         sentences = list(jsonl.tagged(numbered, name))
