@@ -1,5 +1,6 @@
 """`equipoise.Tagger`: fit, predict, score, save and load, by the conventions of scikit-learn."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,15 @@ def test_scikit_learn_clones_it_and_validates_it() -> None:
     search = GridSearchCV(copy, {"learning_rate": [1e-6, 0.03]}, cv=2).fit(X, Y)
     assert search.best_params_ == {"learning_rate": 0.03}
     assert search.predict(X[:1])[0] == search.best_estimator_.predict(X[:1])[0]
+
+
+def test_the_readme_shows_what_its_tagger_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "README.md").read_text()
+    found = re.search(r"```python\n(from equipoise import Tagger\n.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    monkeypatch.chdir(root)
+    exec(compile(found[1], "README.md", "exec"), {})
+    assert capsys.readouterr().out == found[2]

@@ -18,7 +18,8 @@ class ScoredSpan(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """
+        """The same as a span of `equipoise.labels`.
+
         >>> ScoredSpan(0, 2, "PER", 0.9).span
         Span(kind='PER', start=0, stop=2)
         """

@@ -34,8 +34,8 @@ HIGHEST_RATE = 1e30
 """AdamW divides the rate by numbers down to 0.1, in float32."""
 
 ACCUMULATED = 1e-2
-"""The sum of squares with which Adagrad starts for a net of features. With 0, the first step of every feature would have
-the same size, so that rare features would have too much weight: on text chunking that costs a point of F1.
+"""The sum of squares with which Adagrad starts for a net of features. With 0, the first step of every feature would
+have the same size, so that rare features would have too much weight: on text chunking that costs a point of F1.
 """
 
 
