@@ -12,7 +12,7 @@ from torch import Tensor
 
 from equipoise import ChainCRF, constraints
 from equipoise.crf import choice
-from equipoise.crf.fused import Kernels
+from equipoise.crf.fused import LayerKernels
 from equipoise.crf.reasons import Reason
 from equipoise.scaling import Learned, Scaling
 
@@ -20,13 +20,13 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LABELS = ("O", "B-X", "I-X")
 
 
-def triton() -> Kernels:
+def triton() -> LayerKernels:
     pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
     return importlib.import_module("equipoise.crf.gpu.prepare")
 
 
 @pytest.fixture(params=["C", "Triton", pytest.param("Triton on a GPU", marks=pytest.mark.gpu)])
-def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+def kernels(request: pytest.FixtureRequest) -> Iterator[LayerKernels]:
     """The same tests in C, in Triton's interpreter, and on a GPU where `-m gpu` asks for them."""
     if "GPU" in request.param and DEVICE == "cpu":
         pytest.skip("no GPU")
@@ -42,7 +42,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
         yield compiled
 
 
-def using(kernels: Kernels | None) -> Any:
+def using(kernels: LayerKernels | None) -> Any:
     """Use these kernels, or the torch code."""
     return patch.object(choice, "kernels_for", lambda x: kernels or Reason.FORCED)
 
@@ -71,7 +71,7 @@ def labels_and_mask(empty: bool) -> tuple[Tensor, Tensor]:
 def train(
     crf: ChainCRF,
     batches: list[Tensor],
-    used: Kernels | None,
+    used: LayerKernels | None,
     empty: bool = False,
     weight: float = 1.0,
     reduction: str = "mean",

@@ -10,7 +10,7 @@ from layer_kernels import BATCHES, DEVICE, assert_same, kernels, labels_and_mask
 
 from equipoise import ChainCRF
 from equipoise.compat import torchcrf
-from equipoise.crf.fused import Kernels
+from equipoise.crf.fused import LayerKernels
 from equipoise.objectives import Objective
 from equipoise.scaling import Fixed, Learned, Scaling
 
@@ -18,19 +18,19 @@ __all__ = ["kernels"]  # a fixture
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_the_kernels_equal_the_torch_code(kernels: Kernels, name: str) -> None:
+def test_the_kernels_equal_the_torch_code(kernels: LayerKernels, name: str) -> None:
     got, want = (train(layer(), BATCHES[name], used) for used in (kernels, None))
     assert_same(got, want)
     assert got["scaling.steps"] > 0
 
 
 @pytest.mark.parametrize("options", [{"constrained": True}, {"boundaries": False}])
-def test_constraints_and_boundaries(kernels: Kernels, options: dict[str, bool]) -> None:
+def test_constraints_and_boundaries(kernels: LayerKernels, options: dict[str, bool]) -> None:
     got, want = (train(layer(**options), BATCHES["usual"], used) for used in (kernels, None))
     assert_same(got, want)
 
 
-def test_empty_sequences_do_not_count(kernels: Kernels) -> None:
+def test_empty_sequences_do_not_count(kernels: LayerKernels) -> None:
     got, want = (train(layer(), BATCHES["usual"], used, empty=True) for used in (kernels, None))
     assert_same(got, want)
     assert float(got["scaling.examples"]) == 3 * 2
@@ -38,13 +38,13 @@ def test_empty_sequences_do_not_count(kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("reduction", ["sum", "none", "token_mean"])
 @pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin"])
-def test_reductions(kernels: Kernels, objective: str, reduction: str) -> None:
+def test_reductions(kernels: LayerKernels, objective: str, reduction: str) -> None:
     options = {"empty": True, "reduction": reduction}
     got, want = (train(layer(objective=objective), BATCHES["usual"], used, **options) for used in (kernels, None))
     assert_same(got, want)
 
 
-def test_pairwise_scores_of_0_learn(kernels: Kernels) -> None:
+def test_pairwise_scores_of_0_learn(kernels: LayerKernels) -> None:
     found = []
     for used in (kernels, None):
         crf = layer(boundaries=False)
@@ -56,7 +56,7 @@ def test_pairwise_scores_of_0_learn(kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("boundaries", [False, True])
 @pytest.mark.parametrize("method", [Fixed, Learned])
-def test_an_objective_without_the_pairwise_part(kernels: Kernels, boundaries: bool, method: type[Scaling]) -> None:
+def test_an_objective_without_the_pairwise_part(kernels: LayerKernels, boundaries: bool, method: type[Scaling]) -> None:
     """It has no gradient, so that an optimizer does not decay it, or 0 if its size or the boundaries are used."""
     found = []
     for used in (kernels, None):
@@ -71,7 +71,7 @@ def test_an_objective_without_the_pairwise_part(kernels: Kernels, boundaries: bo
     assert_same(*found)
 
 
-def test_pairwise_scores_of_minus_infinity_do_not_count(kernels: Kernels) -> None:
+def test_pairwise_scores_of_minus_infinity_do_not_count(kernels: LayerKernels) -> None:
     """A user may forbid a transition or a boundary by its score. Its gradient is 0, as if it did not exist."""
     found = []
     for used in (kernels, None):
@@ -86,7 +86,7 @@ def test_pairwise_scores_of_minus_infinity_do_not_count(kernels: Kernels) -> Non
     assert all(float(found[0][name].flatten()[0]) == 0 for name in ("pairwise", "start", "end"))
 
 
-def test_a_gradient_that_overflows_moves_no_scale(kernels: Kernels) -> None:
+def test_a_gradient_that_overflows_moves_no_scale(kernels: LayerKernels) -> None:
     got, want = (train(layer(), BATCHES["usual"][:1], used, weight=1e30) for used in (kernels, None))
     assert_same(got, want)
     assert float(got["scaling.steps"]) == 0
@@ -94,7 +94,7 @@ def test_a_gradient_that_overflows_moves_no_scale(kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_scores_in_half_precision(kernels: Kernels, dtype: torch.dtype) -> None:
+def test_scores_in_half_precision(kernels: LayerKernels, dtype: torch.dtype) -> None:
     """They are computed in float32."""
     half = [batch.to(dtype) for batch in BATCHES["usual"]]
     got, want = (train(layer(), half, used) for used in (kernels, None))
@@ -102,7 +102,7 @@ def test_scores_in_half_precision(kernels: Kernels, dtype: torch.dtype) -> None:
     assert_same(got, want, tolerance=2e-2)
 
 
-def test_only_one_part_may_require_a_gradient(kernels: Kernels) -> None:
+def test_only_one_part_may_require_a_gradient(kernels: LayerKernels) -> None:
     found = []
     for used in (kernels, None):
         crf, (labels, mask) = layer(), labels_and_mask(False)
@@ -116,7 +116,7 @@ def test_only_one_part_may_require_a_gradient(kernels: Kernels) -> None:
     assert_same(*found)
 
 
-def test_a_second_derivative_is_that_of_the_torch_code(kernels: Kernels) -> None:
+def test_a_second_derivative_is_that_of_the_torch_code(kernels: LayerKernels) -> None:
     found = []
     for used in (kernels, None):
         crf, (labels, mask) = layer(), labels_and_mask(False)
@@ -128,7 +128,7 @@ def test_a_second_derivative_is_that_of_the_torch_code(kernels: Kernels) -> None
     assert_same(*found)
 
 
-def test_a_tensor_that_was_saved_before_the_state_moved_is_noticed(kernels: Kernels) -> None:
+def test_a_tensor_that_was_saved_before_the_state_moved_is_noticed(kernels: LayerKernels) -> None:
     crf, (labels, mask) = layer(), labels_and_mask(False)
     x = torch.ones(2, device=DEVICE, requires_grad=True)
     saved = (crf.scaling.log_scales * x).sum()
@@ -139,13 +139,13 @@ def test_a_tensor_that_was_saved_before_the_state_moved_is_noticed(kernels: Kern
 
 
 @pytest.mark.parametrize("objective", ["likelihood", "marginal"])
-def test_without_scaling(kernels: Kernels, objective: str) -> None:
+def test_without_scaling(kernels: LayerKernels, objective: str) -> None:
     options: dict[str, Any] = {"method": Fixed, "objective": objective, "constrained": True}
     got, want = (train(layer(**options), BATCHES["usual"], used, empty=True) for used in (kernels, None))
     assert_same(got, want)
 
 
-def test_several_tiles_and_dimensions_of_a_batch(kernels: Kernels) -> None:
+def test_several_tiles_and_dimensions_of_a_batch(kernels: LayerKernels) -> None:
     """40 labels are not a power of two, and 70 positions need several tiles; labels alone say which positions count."""
     fixed = torch.Generator().manual_seed(1)
     unary = torch.randn(2, 1, 70, 40, generator=fixed)
@@ -167,7 +167,7 @@ def test_several_tiles_and_dimensions_of_a_batch(kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_tags_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
+def test_tags_of_the_drop_in_layer(kernels: LayerKernels, balanced: bool) -> None:
     torch.manual_seed(0)
     crf = torchcrf.CRF(3, balanced=balanced).to(DEVICE)
     for parameter in crf.parameters():
@@ -181,7 +181,7 @@ def test_tags_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
     assert [len(tags) for tags in found[0][0]] == mask.sum(0).tolist()
 
 
-def test_tags_of_the_drop_in_layer_that_fill_several_blocks(kernels: Kernels) -> None:
+def test_tags_of_the_drop_in_layer_that_fill_several_blocks(kernels: LayerKernels) -> None:
     """Of more than 1,024 numbers. A sequence whose mask is off at its first step is found also in the last of them."""
     fixed = torch.Generator().manual_seed(0)
     mask = torch.rand(30, 50, generator=fixed) < 0.7
@@ -201,7 +201,7 @@ def test_tags_of_the_drop_in_layer_that_fill_several_blocks(kernels: Kernels) ->
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_losses_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
+def test_losses_of_the_drop_in_layer(kernels: LayerKernels, balanced: bool) -> None:
     """Tags are not read where the mask is off; where it is on, -100 is an invalid tag, also for the kernels."""
     found = []
     tags, mask = (x.T for x in labels_and_mask(False))
@@ -229,14 +229,14 @@ def test_losses_of_the_drop_in_layer(kernels: Kernels, balanced: bool) -> None:
     assert_same(*found)
 
 
-def test_many_labels(kernels: Kernels) -> None:
+def test_many_labels(kernels: LayerKernels) -> None:
     """If the chain has other kernels for them, those of the layer come before and after as separate calls."""
     with patch("equipoise.chain.gpu.wide.MIN_LABELS", 1) if "gpu" in kernels.__name__ else nullcontext():
         got = train(layer(), BATCHES["usual"], kernels)
     assert_same(got, train(layer(), BATCHES["usual"], None))
 
 
-def test_an_objective_of_the_pairwise_part_alone(kernels: Kernels) -> None:
+def test_an_objective_of_the_pairwise_part_alone(kernels: LayerKernels) -> None:
     """The unary part has a gradient of 0, whatever its precision."""
     (labels, mask), found = labels_and_mask(False), []
     own = Objective(

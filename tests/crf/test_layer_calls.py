@@ -20,7 +20,7 @@ from layer_kernels import (
 
 from equipoise.compat import torchcrf
 from equipoise.crf import choice
-from equipoise.crf.fused import Kernels, LayerCall
+from equipoise.crf.fused import LayerCall, LayerKernels
 from equipoise.crf.reasons import Reason
 from equipoise.scaling import Fixed, Learned, Scaling
 
@@ -29,7 +29,7 @@ __all__ = ["kernels"]  # a fixture
 
 @pytest.mark.parametrize("objective", ["likelihood", "marginal"])
 @pytest.mark.parametrize("method", [Fixed, Learned])
-def test_a_second_backward_pass(kernels: Kernels, objective: str, method: type[Scaling]) -> None:
+def test_a_second_backward_pass(kernels: LayerKernels, objective: str, method: type[Scaling]) -> None:
     """It has the gradients of the first, whatever became of their memory, and moves the state of scaling again."""
     labels, mask = labels_and_mask(False)
     states = []
@@ -51,7 +51,7 @@ def test_a_second_backward_pass(kernels: Kernels, objective: str, method: type[S
     assert_same(*states)
 
 
-def test_a_loss_without_a_backward_pass_leaves_no_memory(kernels: Kernels) -> None:
+def test_a_loss_without_a_backward_pass_leaves_no_memory(kernels: LayerKernels) -> None:
     """Also without the garbage collector, which does not see the memory of a GPU."""
     crf, (labels, mask) = layer(), labels_and_mask(False)
     unary = scores(0).to(DEVICE).requires_grad_()
@@ -67,7 +67,7 @@ def test_a_loss_without_a_backward_pass_leaves_no_memory(kernels: Kernels) -> No
         gc.enable()
 
 
-def test_gradients_are_used_as_they_are(kernels: Kernels) -> None:
+def test_gradients_are_used_as_they_are(kernels: LayerKernels) -> None:
     """Autograd copies a gradient to which there is another reference."""
     crf, (labels, mask) = layer(), labels_and_mask(False)
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_gradients_are_used_as_they_are(kernels: Kernels) -> None:
         assert addresses == [unary.grad.data_ptr()]
 
 
-def test_a_loss_is_one_function_of_autograd(kernels: Kernels) -> None:
+def test_a_loss_is_one_function_of_autograd(kernels: LayerKernels) -> None:
     """If there are kernels for all of it. Otherwise the scores of the chain are, and the chain is another."""
     (labels, mask), unary = labels_and_mask(False), scores(0).to(DEVICE).requires_grad_()
 
@@ -96,7 +96,7 @@ def test_a_loss_is_one_function_of_autograd(kernels: Kernels) -> None:
         assert "LossBackward" not in before(objective, "none")
 
 
-def test_a_prediction_is_one_recording(kernels: Kernels) -> None:
+def test_a_prediction_is_one_recording(kernels: LayerKernels) -> None:
     if "gpu" not in kernels.__name__:
         pytest.skip("C is not recorded")
     replay, (_, mask) = importlib.import_module("equipoise.native.triton_replay"), labels_and_mask(False)
@@ -108,7 +108,7 @@ def test_a_prediction_is_one_recording(kernels: Kernels) -> None:
         assert len(replay.replays) == 3
 
 
-def test_shapes_are_checked_once(kernels: Kernels) -> None:
+def test_shapes_are_checked_once(kernels: LayerKernels) -> None:
     """Also if there were more shapes than are kept; and errors come every time."""
     crf, (_, mask) = layer(), labels_and_mask(False)
     unary, checked = scores(0).to(DEVICE), []
@@ -127,7 +127,7 @@ def test_shapes_are_checked_once(kernels: Kernels) -> None:
     assert checked == [4, 3, 2, 4, 4, 4]
 
 
-def test_where_kernels_are_used(kernels: Kernels) -> None:
+def test_where_kernels_are_used(kernels: LayerKernels) -> None:
     crf, (labels, mask) = layer(), labels_and_mask(False)
     unary = scores(0).to(DEVICE)
     with using(kernels):

@@ -20,7 +20,7 @@ from equipoise.compat import torchcrf
 from equipoise.constraints import Constraints
 from equipoise.crf import choice as crf_choice
 from equipoise.crf.cpu import prepare as cpu
-from equipoise.crf.fused import Kernels
+from equipoise.crf.fused import LayerKernels
 from equipoise.crf.reasons import Reason
 
 STEPS = 3
@@ -82,7 +82,7 @@ def draw(seed: int) -> Problem:
     return problem
 
 
-def answers(p: Problem, dtype: torch.dtype, kernels: Kernels | None, device: str = "cpu") -> dict[str, Tensor]:
+def answers(p: Problem, dtype: torch.dtype, kernels: LayerKernels | None, device: str = "cpu") -> dict[str, Tensor]:
     """What these kernels compute, or the torch code, on the CPU."""
     crf, found = p.layer(dtype).to(device), {}
     unary, labels, mask = (None if x is None else x.to(device) for x in (p.unary.to(dtype), p.labels, p.mask))
@@ -127,7 +127,7 @@ def compare(found: dict[str, Tensor], want: dict[str, Tensor], dtype: torch.dtyp
     return len(compared)
 
 
-def drop_in(p: Problem, dtype: torch.dtype, kernels: Kernels | None) -> dict[str, Tensor]:
+def drop_in(p: Problem, dtype: torch.dtype, kernels: LayerKernels | None) -> dict[str, Tensor]:
     """One step of the drop-in layer, and its tags, where every score is finite."""
     m, fixed, batch_first = p.unary.shape[-1], torch.Generator().manual_seed(p.seed), bool(p.seed % 2)
     crf = torchcrf.CRF(m, batch_first, balanced=p.method is scaling.Learned).to(dtype)

@@ -14,7 +14,7 @@ from equipoise import ChainCRF, GaussianCRF, chain, objectives, scaling
 from equipoise.chain.checks import INTEGERS, int64
 from equipoise.compat import torchcrf
 from equipoise.constraints import from_labels
-from equipoise.crf.fused import Kernels
+from equipoise.crf.fused import LayerKernels
 
 __all__ = ["kernels"]  # a fixture
 
@@ -66,7 +66,7 @@ def test_layers(dtype: torch.dtype, objective: str, policy: str, validate: bool 
 
 @pytest.mark.parametrize("objective", ["likelihood", "marginal", "margin"])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_kernels(kernels: Kernels, dtype: torch.dtype, objective: str) -> None:
+def test_kernels(kernels: LayerKernels, dtype: torch.dtype, objective: str) -> None:
     """In C, and in Triton, also in its interpreter."""
     crf, (labels, mask) = layer(objective=objective).eval(), labels_and_mask(empty=True)
     unary = UNARY.to(labels.device)

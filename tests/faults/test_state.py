@@ -15,7 +15,7 @@ from torch import Tensor
 
 from equipoise import ChainCRF, GaussianCRF, chain, objectives, scaling
 from equipoise.compat import torchcrf
-from equipoise.crf.fused import Kernels
+from equipoise.crf.fused import LayerKernels
 from equipoise.scaling.norms import mean_abs
 
 __all__ = ["kernels"]  # a fixture
@@ -73,7 +73,7 @@ def test_from_pretrained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [*BAD, -1.0])
-def test_kernels_with_a_damaged_size(kernels: Kernels, value: float) -> None:
+def test_kernels_with_a_damaged_size(kernels: LayerKernels, value: float) -> None:
     """Each loss is NaN, and so is every gradient; no label is predicted."""
     for training in (True, False):
         crf, (labels, mask) = layer().train(training), labels_and_mask(empty=False)
@@ -139,7 +139,7 @@ def test_the_gradient_at_an_invalid_score_is_nan(backend: str, value: float, mon
 )
 @pytest.mark.parametrize("method", [scaling.Fixed, scaling.Learned, scaling.Offline])
 def test_the_gradient_of_a_layer_at_an_invalid_score_is_nan(
-    kernels: Kernels, method: type[scaling.Scaling], place: str, value: float
+    kernels: LayerKernels, method: type[scaling.Scaling], place: str, value: float
 ) -> None:
     for objective in ("likelihood", "margin"):
         for training in (True, False):
@@ -177,7 +177,7 @@ def test_sizes_of_usual_scores_are_the_same_bits(dtype: torch.dtype) -> None:
         assert torch.equal(mean_abs(x), x.abs().sum((-2, -1)) / 77)
 
 
-def test_learned_sizes_do_not_overflow(kernels: Kernels) -> None:
+def test_learned_sizes_do_not_overflow(kernels: LayerKernels) -> None:
     """The running average is that of the sizes, in the kernels as in torch."""
     labels, mask = labels_and_mask(empty=False)
     found = []

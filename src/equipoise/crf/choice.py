@@ -17,7 +17,7 @@ from ..chain.checks import CACHE_SIZE
 from ..native.values import TRITON, compiled, eager, plain, signature, supports_operators
 from ..scaling.kernel_state import FIXED, LEARNED, LEARNING, KernelState
 from .cpu import prepare as cpu
-from .fused import Arguments, CheckedSignature, Kernels, LayerCall, Parameters
+from .fused import Arguments, CheckedSignature, LayerCall, LayerKernels, Parameters
 from .operators import CompiledCall
 from .reasons import Reason
 
@@ -82,7 +82,7 @@ def choose(
 
 
 def _checked(
-    kernels: Kernels,
+    kernels: LayerKernels,
     unary: Tensor,
     parameters: Parameters,
     state: KernelState,
@@ -105,7 +105,7 @@ def _checked(
     return checked
 
 
-def kernels_for(x: Tensor) -> Kernels | Reason:
+def kernels_for(x: Tensor) -> LayerKernels | Reason:
     """The kernels that can compute on x."""
     if not eager():
         return Reason.TRACED

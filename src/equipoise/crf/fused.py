@@ -84,7 +84,7 @@ class Call(Protocol):
         """Labels of the chain, (*batch, L), in their original places, -100 elsewhere."""
 
 
-class Kernels(Protocol):
+class LayerKernels(Protocol):
     READS_LABELS: bool
     """Whether they find labels that are out of range or break the constraints."""
 
@@ -124,7 +124,7 @@ def kernel_name_and_total(objective: Objective, reduction: str) -> tuple[str | N
 class LayerCall(NamedTuple):
     """A call of a layer that kernels answer."""
 
-    kernels: Kernels
+    kernels: LayerKernels
     given: Arguments
     recorded: bool  # by autograd
 

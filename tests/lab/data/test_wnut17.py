@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from equipoise.labels import to_spans
 from equipoise_lab.data import DataError, MalformedLineError, require, wnut17
 from equipoise_lab.data.registry import dataset
 from equipoise_lab.data.wnut17 import Sentence
-from equipoise_lab.tasks.chunking.chunks import chunks
 
 TEXT = "at\tO\nEmpire\tB-location\nState\tI-location\n\t\nYes\tO\n\n \n#\tO\n"
 SENTENCES = [
@@ -63,7 +63,7 @@ def test_the_published_counts(real_folder: Path, part: str, sentences: int, toke
     path = require("wnut17", real_folder)[part]
     read = list(wnut17.read(path))
     assert (len(read), sum(map(len, read))) == (sentences, tokens)
-    assert sum(len(chunks(sentence.tags)) for sentence in read) == entities
+    assert sum(len(to_spans(sentence.tags, "BIO")) for sentence in read) == entities
     kinds = ("person", "location", "group", "creative-work", "corporation", "product")
     assert {tag for sentence in read for tag in sentence.tags} == {
         "O",
@@ -81,7 +81,7 @@ def test_the_counts_of_bc5cdr(
 ) -> None:
     read = list(wnut17.read(require("bc5cdr", real_folder)[part]))
     assert (len(read), sum(map(len, read)), max(map(len, read))) == (sentences, tokens, longest)
-    assert sum(len(chunks(sentence.tags)) for sentence in read) == entities
+    assert sum(len(to_spans(sentence.tags, "BIO")) for sentence in read) == entities
     assert {tag for sentence in read for tag in sentence.tags} == {
         "O",
         *(f"{b}-{x}" for x in ("Chemical", "Disease") for b in "BI"),

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
+from equipoise.labels import to_spans
 from equipoise.tagger.evaluation import score
 from equipoise_lab.data import conll
-from equipoise_lab.tasks.chunking.chunks import Chunk, Counter, chunks, evaluate
+from equipoise_lab.tasks.chunking.chunks import Counter, evaluate
 
 TAGS = ["O", "B-NP", "I-NP", "B-VP", "I-VP", "B-A-B", "I-A-B"]
 
@@ -92,11 +93,6 @@ def test_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[str]]], m
     assert got.recall == pytest.approx(recall_score(true, predicted, zero_division=0))
 
 
-@given(st.lists(st.sampled_from(TAGS), min_size=1, max_size=15))
-def test_chunks_are_the_entities_of_seqeval(tags: list[str]) -> None:
-    assert chunks(tags) == [Chunk(kind, start, last + 1) for kind, start, last in get_entities(tags)]
-
-
 @given(pairs, st.lists(st.integers(0, 5), min_size=1, max_size=12))
 def test_counts_of_a_batch_are_those_of_its_sentences(pairs, mix: list[int]) -> None:
     """Positions beyond the length of a sentence do not count."""
@@ -114,7 +110,7 @@ def test_counts_of_a_batch_are_those_of_its_sentences(pairs, mix: list[int]) -> 
     got = counter.count(a, b, torch.tensor([[len(truth) for truth in true]]))
     assert got.shape == (1, len(true), 3, 3)
     for i, (guess, truth) in enumerate(zip(predicted, true, strict=True)):
-        mine, theirs = Tally(chunks(guess)), Tally(chunks(truth))
+        mine, theirs = (Tally(to_spans(tags, "BIO", on_invalid="repair")) for tags in (guess, truth))
         for k, kind in enumerate(counter.kinds):
             want = [sum(n for chunk, n in x.items() if chunk.kind == kind) for x in (mine & theirs, mine, theirs)]
             assert got[0, i, k].tolist() == want

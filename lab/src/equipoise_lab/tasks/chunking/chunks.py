@@ -5,7 +5,8 @@ A tag is O, B-type or I-type. Two neighbouring tags decide where a chunk begins 
     begins(s, t)   t is not O, and: t is B, or s is O, or their types differ
     ends(s, t)     s is not O, and: t is B, or t is O, or their types differ
 
-so an I after a different type, or after O, also begins a chunk. A chunk is right if its begin, end and type are.
+so an I after a different type, or after O, also begins a chunk, as in `equipoise.labels.to_spans` with "repair". A
+chunk is right if its begin, end and type are.
 
     precision = right / predicted,    recall = right / true,    F1 = 2 right / (predicted + true)
 """
@@ -21,12 +22,6 @@ from torch.nn.functional import one_hot, pad
 from equipoise.tagger.evaluation import Score, score
 
 
-class Chunk(NamedTuple):
-    kind: str
-    start: int
-    stop: int  # the first position after it
-
-
 def begins(before: str, tag: str) -> bool:
     """Whether a chunk begins at `tag`, after the tag `before`."""
     return tag != "O" and (tag[0] == "B" or before == "O" or before[2:] != tag[2:])
@@ -35,23 +30,6 @@ def begins(before: str, tag: str) -> bool:
 def ends(before: str, tag: str) -> bool:
     """Whether the chunk of the tag `before` ends there, when `tag` follows."""
     return before != "O" and (tag[0] == "B" or tag == "O" or before[2:] != tag[2:])
-
-
-def chunks(tags: Sequence[str]) -> list[Chunk]:
-    """The chunks of one sequence, in order.
-
-    >>> chunks(["B-NP", "I-NP", "I-VP", "O", "B-NP", "B-NP"])
-    [Chunk(kind='NP', start=0, stop=2), Chunk(kind='VP', start=2, stop=3), Chunk(kind='NP', start=4, stop=5), \
-Chunk(kind='NP', start=5, stop=6)]
-    """
-    chunks_so_far, start, before = [], 0, "O"
-    for place, tag in enumerate([*tags, "O"]):
-        if ends(before, tag):
-            chunks_so_far.append(Chunk(before[2:], start, place))
-        if begins(before, tag):
-            start = place
-        before = tag
-    return chunks_so_far
 
 
 class Scores(NamedTuple):
