@@ -22,6 +22,7 @@ def test_a_line_over_another_is_dashed_and_so_is_its_mark_in_the_legend() -> Non
     marks = re.findall(r"<path ([^>]*)d=", picture)
     dashes = [re.findall(r'stroke-dasharray="([^"]*)"', line) for line in lines]
     assert dashes == [[], ["8 8"], [], ["2 6"]]
+    assert ["stroke-opacity" in line for line in lines] == [True, True, False, False]  # covered by a later line
     assert [mark in line for line, mark in zip(lines, marks, strict=True)] == [True] * 4
 
 

@@ -33,7 +33,9 @@ def curves(
     logarithmic: bool = True,
     ticks: Sequence[str] = (),
 ) -> str:
-    """Lines over 1, 2, 3, ..., or over the names in `ticks`, with a legend. A line over an earlier one is dashed.
+    """Lines over 1, 2, 3, ..., or over the names in `ticks`, with a legend.
+
+    A line over an earlier one is dashed, and the earlier one is wide and pale.
 
     >>> curves({"joint": [1.0, 10.0]}, x="epoch", y="ratio").count("<polyline")
     1
@@ -51,7 +53,6 @@ def curves(
         return across, top + (height - bottom - top) * (high - scale(value)) / (high - low)
 
     parts: list[str] = []
-    drawn: list[dict[int, tuple[float, float]]] = []
     for tick in _ticks(low, high, logarithmic):
         _, down = place(0, tick)
         parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{down:.1f}" y2="{down:.1f}"/>')
@@ -60,14 +61,17 @@ def curves(
         across, _ = place(step, 10**high if logarithmic else high)
         label = escape(ticks[step]) if ticks else step + 1
         parts.append(f'<text x="{across:.1f}" y="{height - bottom + 18}" text-anchor="middle">{label}</text>')
-    for number, (name, line) in enumerate(series.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        points = {step: place(step, value) for step, value in enumerate(line) if value > 0 or not logarithmic}
-        below = min(sum(_covers(points, other) for other in drawn), len(DASHES) - 1)
-        stroke = f'stroke="{colour}" stroke-width="2"{DASHES[below]}'
-        path = " ".join(f"{across:.1f},{down:.1f}" for across, down in points.values())
+    lines = [
+        {step: place(step, value) for step, value in enumerate(line) if value > 0 or not logarithmic}
+        for line in series.values()
+    ]
+    for number, (name, line) in enumerate(zip(series, lines, strict=True)):
+        below = min(sum(_covers(line, other) for other in lines[:number]), len(DASHES) - 1)
+        covered = any(_covers(line, other) for other in lines[number + 1 :])
+        width_of_line = 'stroke-width="7" stroke-opacity="0.4"' if covered else 'stroke-width="2"'
+        stroke = f'stroke="{COLOURS[number % len(COLOURS)]}" {width_of_line}{DASHES[below]}'
+        path = " ".join(f"{across:.1f},{down:.1f}" for across, down in line.values())
         parts.append(f'<polyline fill="none" {stroke} points="{path}"/>')
-        drawn.append(points)
         down = 20 + 20 * number
         parts.append(f'<path {stroke} d="M{width - right + 12} {down - 4}h20"/>')
         parts.append(f'<text x="{width - right + 38}" y="{down}">{escape(name)}</text>')
