@@ -58,7 +58,7 @@ def settings(
 ) -> Settings:
     """The settings of a training of this model on so many sentences; None is chosen here."""
     if isinstance(model.net, Linear):
-        batch = min(default_batch(sentences), 16) if batch is None else batch
+        batch = min(max(sentences // 10, SMALLEST_BATCH), 16) if batch is None else batch
         number = default_epochs(sentences, batch, 500, least=FEATURE_EPOCHS) if epochs is None else epochs
         highest = 0.2 if learning_rate is None else learning_rate
         return Settings(number, highest, batch, clip=math.inf, seed=seed, optimizer="adagrad")
@@ -72,9 +72,9 @@ def settings(
 
 
 def default_batch(sentences: int) -> int:
-    """A tenth of the sentences, within bounds.
+    """As many that an epoch has 32 steps, within bounds.
 
-    >>> [default_batch(number) for number in (2, 40, 200, 9000)]
-    [4, 4, 20, 32]
+    >>> [default_batch(number) for number in (2, 40, 300, 9000)]
+    [4, 4, 9, 32]
     """
-    return min(max(sentences // 10, SMALLEST_BATCH), LARGEST_BATCH)
+    return min(max(sentences // 32, SMALLEST_BATCH), LARGEST_BATCH)
