@@ -187,24 +187,20 @@ def test_a_reader_that_ends_early_is_no_error(trained: Path, tmp_path: Path) -> 
         assert run.stderr.read() == ""
 
 
-@pytest.mark.parametrize("lines", [["in Rome"], ["in\tO", "Rome\tB-LOC", ""], ['{"words": ["in", "Rome"]}']])
-def test_standard_input_is_tagged_as_it_comes(trained: Path, lines: list[str]) -> None:
-    """Each sentence is printed before the next one is written, in every form; a tag is no word."""
+def test_standard_input_is_tagged_as_it_comes(trained: Path) -> None:
+    """Each sentence is printed before the next one is written. An interrupt ends a command that waits for more."""
     call = [sys.executable, "-m", "equipoise", "tag", "run", str(trained / "model"), "-"]
     pipe = subprocess.PIPE
     with subprocess.Popen(call, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as run:
         assert run.stdin is not None
         assert run.stdout is not None
         for _ in range(2):
-            run.stdin.write("".join(f"{line}\n" for line in lines))
+            run.stdin.write("in Rome\n")
             run.stdin.flush()
             assert re.fullmatch(r"in \[Rome\]\(LOC [01].\d\d\)\n", run.stdout.readline())
-        if len(lines) == 1:
-            run.send_signal(signal.SIGINT)  # it ends although standard input is open
-            assert run.communicate(timeout=60)[1].splitlines()[-1] == "equipoise: interrupted"
-        else:
-            assert run.communicate()[0] == ""
-        assert run.returncode == (130 if len(lines) == 1 else 0)
+        run.send_signal(signal.SIGINT)
+        assert run.communicate(timeout=60)[1].splitlines()[-1] == "equipoise: interrupted"
+        assert run.returncode == 130
 
 
 def test_a_model_is_not_replaced_by_accident(

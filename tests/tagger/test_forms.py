@@ -1,10 +1,12 @@
 """The same two sentences are read from every form of file, for training and for tagging, and no tag becomes a word."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from equipoise.cli.tag_input import sentences
+from equipoise.cli.tag_input import arriving, sentences
 from equipoise.files.errors import DataError
 from equipoise.tagger.columns import Sentence, read
 
@@ -79,6 +81,32 @@ def test_texts_stay_texts(name: str, text: str, words: list[tuple[str, ...]], tm
     assert [x.words for x in found] == words
     if name == "texts.jsonl":
         assert [x.start for x in found] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "lines", ["in Rome\n", "in\tO\nRome\tB-LOC\n\n", '{"words": ["in", "Rome"]}\n', "# id = 1\nin O\nRome B-LOC\n \n"]
+)
+def test_sentences_of_standard_input_arrive_one_by_one(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every form, which the first line decides; a tag is no word."""
+    read, write = os.pipe()
+    with os.fdopen(read) as stdin, os.fdopen(write, "w") as pipe:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        print(lines, end="", file=pipe, flush=True)
+        batches = arriving(sentences(Path("-"), "auto", None, None))
+        assert [x.words for x in next(batches)] == [("in", "Rome")]
+        print(lines, end="", file=pipe, flush=True)
+        assert [x.words for x in next(batches)] == [("in", "Rome")]
+        pipe.close()
+        assert list(batches) == []
+
+
+def test_an_error_in_standard_input_comes_after_what_arrived(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "in Rome"}\n[]\n')
+    batches = arriving(sentences(path, "auto", None, None))
+    assert [x.words for x in next(batches)] == [("in", "Rome")]
+    with pytest.raises(DataError, match="line 2: expected an object"):
+        next(batches)
 
 
 def test_columns_are_chosen_by_the_names_of_a_header(tmp_path: Path) -> None:

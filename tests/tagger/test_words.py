@@ -118,7 +118,7 @@ def test_a_chinese_sentence_gets_spans_inside_it() -> None:
     for (person, verb), place in itertools.product(parts, places):
         train.append([*person, *verb, *place, "。"])
         tags.append(["O"] * (len(person) + len(verb)) + ["B-LOC"] + ["I-LOC"] * (len(place) - 1) + ["O"])
-    tagger = Tagger(net="features", epochs=20).fit(train, tags)
+    tagger = Tagger(net="features", epochs=6).fit(train, tags)
     text = "2024年她离开上海。"
     (span,) = tagger.predict(text)
     assert (text[span.start : span.end], span.label) == ("上海", "LOC")
