@@ -40,7 +40,7 @@ from torch import Tensor
 from equipoise import __version__, labels, objectives
 from equipoise.chain.problem import IGNORE, positions
 from equipoise.energies import ChainEnergy
-from equipoise.masking import keep
+from equipoise.masking import read_mask
 from equipoise.objectives import UNKNOWN
 from equipoise_lab import tasks
 from equipoise_lab.plan.methods import recipe as recipe_of
@@ -99,15 +99,15 @@ class IncompleteEnergy(ChainEnergy):
         self.m, self.soft = m, soft.to(device)
 
     def losses(self, objective: Any, unary: Tensor, pairwise: Any, labels: Tensor, lengths: Any = None) -> Tensor:
-        kept = keep(positions(unary, lengths) & (labels != IGNORE))
-        unary, labels = kept.blank(kept.compact(unary), 0), kept.blank(kept.compact(labels), UNKNOWN)
+        unmasked = read_mask(positions(unary, lengths) & (labels != IGNORE))
+        unary, labels = unmasked.blank(unmasked.compact(unary), 0), unmasked.blank(unmasked.compact(labels), UNKNOWN)
         if self.has_soft:
             one_hot = objectives.sets_of(labels, self.m).to(unary.dtype)
             targets = torch.where((labels == SOFT)[..., None], self.soft, one_hot)
-            losses = objectives.soft(unary, pairwise, targets, kept.lengths)
+            losses = objectives.soft(unary, pairwise, targets, unmasked.lengths)
         else:
-            losses = objectives.partial(unary, pairwise, objectives.sets_of(labels, self.m), kept.lengths)
-        return kept.blank(losses, 0)
+            losses = objectives.partial(unary, pairwise, objectives.sets_of(labels, self.m), unmasked.lengths)
+        return unmasked.blank(losses, 0)
 
 
 class IncompleteTask:

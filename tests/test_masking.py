@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from equipoise.masking import keep, rows
+from equipoise.masking import read_mask, rows
 
 MASKS = st.integers(1, 6).flatmap(
     lambda length: st.lists(st.lists(st.booleans(), min_size=length, max_size=length), min_size=1, max_size=4)
@@ -16,31 +16,31 @@ MASKS = st.integers(1, 6).flatmap(
 @given(rows=MASKS)
 def test_kept_positions_move_to_the_front_in_order(rows: list[list[bool]]) -> None:
     mask = torch.tensor(rows)
-    kept = keep(mask)
+    unmasked = read_mask(mask)
     values = torch.arange(mask.numel()).reshape(mask.shape)
-    compact = kept.compact(values)
-    for row, on, got, n in zip(values.tolist(), rows, compact.tolist(), kept.lengths.tolist(), strict=True):
+    compact = unmasked.compact(values)
+    for row, on, got, n in zip(values.tolist(), rows, compact.tolist(), unmasked.lengths.tolist(), strict=True):
         wanted = [x for x, is_on in zip(row, on, strict=True) if is_on]
         assert n == max(len(wanted), 1)
         assert got[: len(wanted)] == wanted
         assert sorted(got) == row
-    assert torch.equal(kept.restore(compact), values)
-    empty = torch.zeros(len(rows), dtype=torch.bool) if kept.empty is None else kept.empty
+    assert torch.equal(unmasked.restore(compact), values)
+    empty = torch.zeros(len(rows), dtype=torch.bool) if unmasked.empty is None else unmasked.empty
     assert empty.tolist() == [not any(on) for on in rows]
     for b, on in enumerate(rows):
         for k, t in enumerate(t for t, is_on in enumerate(on) if is_on):
-            assert kept.place((b, k)) == (b, t)
+            assert unmasked.place((b, k)) == (b, t)
 
 
 @given(rows=MASKS, trailing=st.sampled_from([(), (2,), (3, 2)]))
 def test_trailing_dimensions_and_gradients(rows: list[list[bool]], trailing: tuple[int, ...]) -> None:
     mask = torch.tensor(rows)
-    kept = keep(mask)
+    unmasked = read_mask(mask)
     x = torch.randn(*mask.shape, *trailing, dtype=torch.float64, requires_grad=True)
     weight = torch.randn_like(x)
-    (got,) = torch.autograd.grad((kept.compact(x) * weight).sum(), x)
-    assert torch.equal(got, kept.restore(weight))
-    assert torch.equal(kept.restore(kept.compact(x)), x)
+    (got,) = torch.autograd.grad((unmasked.compact(x) * weight).sum(), x)
+    assert torch.equal(got, unmasked.restore(weight))
+    assert torch.equal(unmasked.restore(unmasked.compact(x)), x)
 
 
 @given(rows=MASKS)
@@ -50,38 +50,38 @@ def test_values_that_cannot_be_read_give_the_same_result(rows: list[list[bool]])
     values = torch.arange(mask.numel()).reshape(mask.shape)
 
     def both(mask: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        kept = keep(mask)
-        return kept.compact(values), kept.lengths
+        unmasked = read_mask(mask)
+        return unmasked.compact(values), unmasked.lengths
 
     compact, lengths = torch.func.vmap(both)(mask, values)
-    kept = keep(mask)
-    assert torch.equal(lengths, kept.lengths)
-    assert torch.equal(compact, kept.compact(values))
+    unmasked = read_mask(mask)
+    assert torch.equal(lengths, unmasked.lengths)
+    assert torch.equal(compact, unmasked.compact(values))
 
 
 def test_any_number_of_leading_dimensions() -> None:
     mask = torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(0)) < 0.5
     values = torch.randn(2, 3, 5, 4)
-    kept, flat = keep(mask), keep(mask.flatten(0, 1))
-    assert torch.equal(kept.compact(values).flatten(0, 1), flat.compact(values.flatten(0, 1)))
-    one = keep(mask[0, 0])
-    assert torch.equal(one.compact(values[0, 0]), kept.compact(values)[0, 0])
+    unmasked, flat = read_mask(mask), read_mask(mask.flatten(0, 1))
+    assert torch.equal(unmasked.compact(values).flatten(0, 1), flat.compact(values.flatten(0, 1)))
+    one = read_mask(mask[0, 0])
+    assert torch.equal(one.compact(values[0, 0]), unmasked.compact(values)[0, 0])
 
 
 def test_padding_at_the_end_moves_nothing() -> None:
-    kept = keep(torch.arange(4) < torch.tensor([[4], [2], [0]]))
-    assert kept.target is None
-    assert kept.lengths.tolist() == [4, 2, 1]
-    assert kept.empty is not None
-    assert kept.empty.tolist() == [False, False, True]
-    assert kept.number() == 2
+    unmasked = read_mask(torch.arange(4) < torch.tensor([[4], [2], [0]]))
+    assert unmasked.target is None
+    assert unmasked.lengths.tolist() == [4, 2, 1]
+    assert unmasked.empty is not None
+    assert unmasked.empty.tolist() == [False, False, True]
+    assert unmasked.number() == 2
 
 
 @pytest.mark.parametrize("value", [0, -100])
 def test_blank_replaces_empty_sequences(value: int) -> None:
-    kept = keep(torch.tensor([[True, False], [False, False]]))
-    assert kept.blank(torch.ones(2, 2, dtype=torch.int64), value).tolist() == [[1, 1], [value, value]]
-    without = kept.without(torch.tensor([True, False]))
+    unmasked = read_mask(torch.tensor([[True, False], [False, False]]))
+    assert unmasked.blank(torch.ones(2, 2, dtype=torch.int64), value).tolist() == [[1, 1], [value, value]]
+    without = unmasked.without(torch.tensor([True, False]))
     assert without.blank(torch.ones(2), value).tolist() == [value, value]
     assert without.number() == 0
 

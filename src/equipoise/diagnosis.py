@@ -9,15 +9,15 @@ from torch import Tensor
 from .chain import log_partition
 from .chain.checks import at, first
 from .chain.problem import positions
-from .masking import Kept
+from .masking import Unmasked
 from .scaling import Scaling
 
 
-def check_scores(unary: Tensor, pairwise: Tensor, kept: Kept) -> None:
+def check_scores(unary: Tensor, pairwise: Tensor, unmasked: Unmasked) -> None:
     """Raise if a score is NaN or +inf."""
-    invalid = first(~(unary < torch.inf) & positions(unary, kept.lengths)[..., None])
+    invalid = first(~(unary < torch.inf) & positions(unary, unmasked.lengths)[..., None])
     if invalid is not None:
-        name = at("unary", (*kept.place(invalid[:-1]), invalid[-1]))
+        name = at("unary", (*unmasked.place(invalid[:-1]), invalid[-1]))
         raise ValueError(f"{name} is {unary[invalid].item()}: scores must be finite or -inf")
     invalid = first(~(pairwise < torch.inf))
     if invalid is not None:
@@ -25,19 +25,19 @@ def check_scores(unary: Tensor, pairwise: Tensor, kept: Kept) -> None:
 
 
 def check_losses(
-    losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor | None, kept: Kept, scaling: Scaling
+    losses: Tensor, unary: Tensor, pairwise: Tensor, labels: Tensor | None, unmasked: Unmasked, scaling: Scaling
 ) -> None:
     """Raise, with the reason, if the loss of a sequence with positions is infinite or NaN.
 
     labels: (*batch, L), or None if there is not one label per position.
     """
-    index = first(~kept.blank(losses, 0).isfinite())
+    index = first(~unmasked.blank(losses, 0).isfinite())
     if index is None:
         return
     scaling.check_state("scaling.")
-    check_scores(unary, pairwise, kept)
-    valid = positions(unary, kept.lengths)
-    if bool(log_partition(unary, pairwise, kept.lengths)[index] == -torch.inf):
+    check_scores(unary, pairwise, unmasked)
+    valid = positions(unary, unmasked.lengths)
+    if bool(log_partition(unary, pairwise, unmasked.lengths)[index] == -torch.inf):
         raise ValueError(f"sequence {at('unary', index)} has no allowed labelling: all labellings score -inf")
     if labels is None:
         raise ValueError(f"the loss of sequence {index} is {losses[index].item()}: its labels score -inf or overflow")
@@ -45,5 +45,5 @@ def check_losses(
     forbidden = first(gold == -torch.inf)
     if forbidden is not None:
         label = int(labels[forbidden])
-        raise ValueError(f"{at('labels', kept.place(forbidden))} is {label}, whose unary score there is -inf")
+        raise ValueError(f"{at('labels', unmasked.place(forbidden))} is {label}, whose unary score there is -inf")
     raise ValueError(f"the loss of sequence {index} is {float(losses[index])}: its labelling scores -inf or overflows")

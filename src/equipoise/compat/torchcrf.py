@@ -38,7 +38,7 @@ from ..crf.reasons import Reason
 from ..crf.sets import check as check_sets
 from ..crf.supervision import Supervision, total
 from ..energies import ChainEnergy, balance
-from ..masking import Kept, keep, rows
+from ..masking import Unmasked, read_mask, rows
 from ..native.values import readable
 from ..scaling import Fixed, Learned
 from ..scaling.kernel_state import KernelState, one
@@ -134,14 +134,16 @@ class CRF(nn.Module):
         """The log-likelihood of sets of tags and of soft tags, and weighted."""
         likelihood = objectives.OBJECTIVES["likelihood"]
         given.check(self._batch_first(emissions), likelihood, True)
-        unary, transitions, kept = self._chain(emissions, mask, learning=True)
+        unary, transitions, unmasked = self._chain(emissions, mask, learning=True)
         if readable(unary):
             given.check_values(unary, None if mask is None else self._batch_first(mask).bool())
-        sets = given.sets(kept, self.num_tags)
-        losses, shares = given.losses(likelihood, Potentials(unary, transitions, kept.lengths), sets, kept, strict=True)
+        sets = given.sets(unmasked, self.num_tags)
+        losses, shares = given.losses(
+            likelihood, Potentials(unary, transitions, unmasked.lengths), sets, unmasked, strict=True
+        )
         if readable(losses) and sets is not None and not bool(losses.isfinite().all()):
-            check_sets(None, sets, kept, given.name)
-        return -total(given, losses, shares, None, kept, reduction, of_means=False)
+            check_sets(None, sets, unmasked, given.name)
+        return -total(given, losses, shares, None, unmasked, reduction, of_means=False)
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
@@ -159,16 +161,16 @@ class CRF(nn.Module):
 
     def _decode_in_torch(self, emissions: Tensor, mask: Tensor | None) -> Tensor:
         """The `masking.rows` of the most likely tags."""
-        unary, transitions, kept = self._chain(emissions, mask)
-        labels, _ = chain.decode(unary, transitions, kept.lengths)
-        return rows(labels, kept.lengths, None if mask is None else self._batch_first(mask))
+        unary, transitions, unmasked = self._chain(emissions, mask)
+        labels, _ = chain.decode(unary, transitions, unmasked.lengths)
+        return rows(labels, unmasked.lengths, None if mask is None else self._batch_first(mask))
 
     def _loss_in_torch(self, emissions: Tensor, tags: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
         """-log P(tags | emissions) by torch operators, after a check of values."""
         self._check_values(mask, tags)
-        unary, transitions, kept = self._chain(emissions, mask, learning=True)
-        labels = kept.compact(self._batch_first(int64("tags", tags)))
-        return objectives.likelihood(unary, transitions, labels, kept.lengths, reduction=reduction)
+        unary, transitions, unmasked = self._chain(emissions, mask, learning=True)
+        labels = unmasked.compact(self._batch_first(int64("tags", tags)))
+        return objectives.likelihood(unary, transitions, labels, unmasked.lengths, reduction=reduction)
 
     def _scores_in_torch(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return self._chain(emissions, mask, learning=True)[:2]
@@ -185,28 +187,30 @@ class CRF(nn.Module):
         training = self.scaling is not None and self.scaling.training
         return choose(unary, parameters, state, given_mask, labels, training=training)
 
-    def _chain(self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Tensor, Tensor, Kept]:
-        """Unary scores (B, L, M) with the kept positions moved to the front, pairwise scores, and what was kept."""
+    def _chain(
+        self, emissions: Tensor, mask: Tensor | None, *, learning: bool = False
+    ) -> tuple[Tensor, Tensor, Unmasked]:
+        """Unary scores (B, L, M), unmasked positions first, pairwise scores, and which positions are unmasked."""
         unary = self._batch_first(emissions)
         unary = unary.to(torch.promote_types(unary.dtype, torch.float32))
         step = torch.arange(unary.shape[1], device=unary.device)[:, None]
         if mask is None:
-            kept = Kept(None, step.new_full(unary.shape[:1], unary.shape[1]))
+            unmasked = Unmasked(None, step.new_full(unary.shape[:1], unary.shape[1]))
         else:
-            kept = keep(self._batch_first(mask).bool())
-        unary, first, last, pairwise = self._balanced(kept.compact(unary), kept, learning)
+            unmasked = read_mask(self._batch_first(mask).bool())
+        unary, first, last, pairwise = self._balanced(unmasked.compact(unary), unmasked, learning)
         start = torch.where(step == 0, first, 0)
-        end = torch.where(step == kept.lengths[:, None, None] - 1, last, 0)
-        return unary + start + end, pairwise, kept
+        end = torch.where(step == unmasked.lengths[:, None, None] - 1, last, 0)
+        return unary + start + end, pairwise, unmasked
 
-    def _balanced(self, unary: Tensor, kept: Kept, learning: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _balanced(self, unary: Tensor, unmasked: Unmasked, learning: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Unary, start, end and pairwise scores; the last three are one part, with one factor."""
         own = (self.start_transitions, self.end_transitions, self.transitions)
         if self.scaling is None:
             return unary, *own
         row = torch.cat([x.reshape(1, -1) for x in own], -1)
         learning = learning and self.scaling.learning(unary, row)
-        unary, row, _ = balance(ChainEnergy(), self.scaling, unary, row, kept.lengths, learning=learning)
+        unary, row, _ = balance(ChainEnergy(), self.scaling, unary, row, unmasked.lengths, learning=learning)
         first, last, pairwise = row.flatten().split([x.numel() for x in own])
         return unary, first, last, pairwise.reshape(self.num_tags, self.num_tags)
 

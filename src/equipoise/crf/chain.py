@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import diagnosis
 from ..chain.totals import check_reduction
 from ..constraints import Constraints
-from ..masking import Kept
+from ..masking import Unmasked
 from ..objectives import Objective
 from ..scaling import Scaling
 from ..scaling.broadcasting import leading
@@ -157,14 +157,14 @@ class ChainCRF(Predictions):
 
     def _losses(
         self, unary: Tensor, labels: Tensor, mask: Tensor | None, asked: Objective
-    ) -> tuple[Tensor, Tensor | None, Kept]:
+    ) -> tuple[Tensor, Tensor | None, Unmasked]:
         """The losses of labels, (*batch,), the penalty of scaling, and the positions that count."""
-        compact, gold, kept = self._supervised(unary, labels, mask)
-        potentials, penalty = self._potentials(compact, kept, learning=True)
+        compact, gold, unmasked = self._supervised(unary, labels, mask)
+        potentials, penalty = self._potentials(compact, unmasked, learning=True)
         losses = self.energy.losses(asked, potentials.unary, potentials.pairwise, gold, potentials.lengths)
         if self._reads_values(losses):
-            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, gold, kept, self.scaling)
-        return losses, penalty, kept
+            diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, gold, unmasked, self.scaling)
+        return losses, penalty, unmasked
 
     def _loss_of(
         self,
@@ -181,37 +181,39 @@ class ChainCRF(Predictions):
         unknown = has_unknown(given.labels) if unknown is None else unknown
         given.check(unary, asked, unknown)
         on = given.on(mask)
-        kept, weights = self._keep(unary, on), torch.ones((), device=unary.device)
+        unmasked, weights = self._keep(unary, on), torch.ones((), device=unary.device)
         if self._reads_values(unary):
             given.check_values(unary, on)
         if given.of_labels and not (unknown or given.by_position(unary)):  # only sequences have weights
             assert given.labels is not None
             if self.scaling.has_penalty():
-                losses, penalty, kept = self._losses(unary, given.labels, mask, asked)
+                losses, penalty, unmasked = self._losses(unary, given.labels, mask, asked)
             else:
                 losses, penalty = self.loss(unary, given.labels, mask, objective=asked, reduction="none"), None
         else:
-            rules, sets = self._rules(), given.sets(kept, self.num_labels)
+            rules, sets = self._rules(), given.sets(unmasked, self.num_labels)
             if sets is not None and rules is not None:
-                sets, kept = enforce(self.on_invalid, rules, sets, kept, self._reads_values(sets), given.name)
-            potentials, penalty = self._learning_potentials(unary, on, kept)
-            losses, weights = given.losses(asked, potentials, sets, kept, strict=rules is None)
-            if self._reads_values(losses) and not bool(kept.blank(losses, 0).isfinite().all()):
+                sets, unmasked = enforce(self.on_invalid, rules, sets, unmasked, self._reads_values(sets), given.name)
+            potentials, penalty = self._learning_potentials(unary, on, unmasked)
+            losses, weights = given.losses(asked, potentials, sets, unmasked, strict=rules is None)
+            if self._reads_values(losses) and not bool(unmasked.blank(losses, 0).isfinite().all()):
                 if sets is not None:
-                    check(rules, sets, kept, given.name)
-                diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, None, kept, self.scaling)
+                    check(rules, sets, unmasked, given.name)
+                diagnosis.check_losses(losses, potentials.unary, potentials.pairwise, None, unmasked, self.scaling)
         if not given.weighted:
-            return reduce(losses, penalty, kept, reduction, asked)
-        return total(given, losses, weights, penalty, kept, reduction, asked.loss in MEANS)
+            return reduce(losses, penalty, unmasked, reduction, asked)
+        return total(given, losses, weights, penalty, unmasked, reduction, asked.loss in MEANS)
 
-    def _learning_potentials(self, unary: Tensor, on: Tensor | None, kept: Kept) -> tuple[Potentials, Tensor | None]:
+    def _learning_potentials(
+        self, unary: Tensor, on: Tensor | None, unmasked: Unmasked
+    ) -> tuple[Potentials, Tensor | None]:
         """The potentials for a loss of the positions that are on, and the penalty of scaling; by kernels if possible.
 
-        kept: the same positions, less the sequences that `on_invalid` leaves out.
+        unmasked: the same positions, less the sequences that `on_invalid` leaves out.
         """
 
         def formula() -> tuple[Potentials, Tensor | None]:
-            return self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=True)
+            return self._potentials(unmasked.blank(unmasked.compact(unary), 1), unmasked, learning=True)
 
         def scores() -> tuple[Tensor, Tensor]:
             return formula()[0][:2]
@@ -233,12 +235,12 @@ class ChainCRF(Predictions):
         tensor(8.)
         """
         self._check_arguments(unary, mask)
-        kept = self._keep(unary, mask)
-        parts = self._balanced(kept.blank(kept.compact(unary), 1), kept)
-        u, w = self.energy.norms(parts.unary, self._counted(parts.pairwise), kept.lengths)()
-        if kept.empty is None:
+        unmasked = self._keep(unary, mask)
+        parts = self._balanced(unmasked.blank(unmasked.compact(unary), 1), unmasked)
+        u, w = self.energy.norms(parts.unary, self._counted(parts.pairwise), unmasked.lengths)()
+        if unmasked.empty is None:
             return (u / w).mean()
-        return kept.blank(u / w, 0).sum() / (~kept.empty).sum().clamp(min=1)
+        return unmasked.blank(u / w, 0).sum() / (~unmasked.empty).sum().clamp(min=1)
 
     @torch.no_grad()
     def rebalance(self, batches: Iterable[Sequence[Tensor]], *, objective: str | Objective | None = None) -> Tensor:
@@ -260,9 +262,9 @@ class ChainCRF(Predictions):
 
         def losses(alpha: Tensor) -> Tensor:
             total = torch.zeros_like(alpha)
-            for unary, labels, kept in seen:
+            for unary, labels, unmasked in seen:
                 tried = leading(alpha, 1 + unary.ndim) * unary
-                repeated = kept.expand(tried.shape[:-2])
+                repeated = unmasked.expand(tried.shape[:-2])
                 potentials = self._assemble(tried, self._row(), repeated)
                 expanded = labels.expand(tried.shape[:-1])
                 each = self.energy.losses(asked, potentials.unary, potentials.pairwise, expanded, potentials.lengths)

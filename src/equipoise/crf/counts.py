@@ -62,11 +62,11 @@ def count(labels: Tensor, mask: Tensor | None = None, *, num_labels: int) -> Cou
         raise ValueError(f"mask has shape {tuple(mask.shape)}, but labels {tuple(labels.shape)}")
     rows = labels.detach().cpu().long()
     rows = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])  # -1 does not work for L = 0
-    kept = rows != IGNORE
+    counted = rows != IGNORE
     if mask is not None:
-        kept &= (mask.detach().cpu() != 0).reshape(kept.shape)
-    sequence, _ = kept.nonzero(as_tuple=True)
-    flat = rows[kept]
+        counted &= (mask.detach().cpu() != 0).reshape(counted.shape)
+    sequence, _ = counted.nonzero(as_tuple=True)
+    flat = rows[counted]
     if flat.numel() and not UNKNOWN <= int(flat.min()) <= int(flat.max()) < num_labels:
         wrong = int(flat.min()) if int(flat.min()) < 0 else int(flat.max())
         raise ValueError(f"labels must be from 0 to {num_labels - 1}, {UNKNOWN} or {IGNORE}, got {wrong}")

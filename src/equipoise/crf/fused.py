@@ -18,7 +18,7 @@ from .. import objectives
 from ..chain import dispatch
 from ..chain.problem import Problem
 from ..chain.totals import TOTALS, Total, check_reduction
-from ..masking import Kept, rows
+from ..masking import Unmasked, rows
 from ..native.values import has_values
 from ..objectives import RULES, Objective
 from ..scaling.kernel_state import LEARNING, KernelState
@@ -140,12 +140,12 @@ class LayerCall(NamedTuple):
         if isinstance(ready, Reason):
             return ready
         gold: Any = ready.labels
-        chain, kept = Problem(*ready[:3]), Kept(None, ready.lengths, ready.empty)
+        chain, unmasked = Problem(*ready[:3]), Unmasked(None, ready.lengths, ready.empty)
         if name is None:
-            return reduce(objective.loss(*chain[:2], gold, chain.lengths), None, kept, reduction, objective)
+            return reduce(objective.loss(*chain[:2], gold, chain.lengths), None, unmasked, reduction, objective)
         total = None if total is None else total._replace(empty=ready.empty)
         losses = (dispatch.log_partition if name == "likelihood" else dispatch.cross_entropy)(chain, gold, total)
-        return kept.blank(losses, 0) if total is None else losses
+        return unmasked.blank(losses, 0) if total is None else losses
 
     def decode(self, rule: str, in_place: bool = True) -> Tensor:
         """Labels in place, (*batch, L), -100 where masked; or the `masking.rows` of labels, (*batch, L + 1)."""

@@ -11,53 +11,55 @@ from torch import Tensor
 from .. import chain
 from ..chain.checks import at, first
 from ..constraints import Constraints
-from ..masking import Kept
+from ..masking import Unmasked
 
 POLICIES = ("raise", "warn", "repair")
 
 
-def enforce(policy: str, rules: Constraints, labels: Tensor, kept: Kept, reads: bool) -> tuple[Tensor, Kept]:
+def enforce(
+    policy: str, rules: Constraints, labels: Tensor, unmasked: Unmasked, reads: bool
+) -> tuple[Tensor, Unmasked]:
     """Compacted labels (*batch, L), all in range, that obey the constraints, and the positions that still count.
 
     Unless values may be read (`reads`), "raise" does nothing and "warn" leaves sequences out without a warning.
     """
     if policy == "raise" and not reads:
-        return labels, kept
-    wrong = violations(rules, labels, kept)  # (*batch, L)
+        return labels, unmasked
+    wrong = violations(rules, labels, unmasked)  # (*batch, L)
     broken = wrong.any(-1)
     if reads:
         index = first(wrong)
         if index is None:
-            return labels, kept
+            return labels, unmasked
         if policy == "raise":
-            raise ValueError(explain(rules, labels, kept, index))
+            raise ValueError(explain(rules, labels, unmasked, index))
         if policy == "warn":
             warnings.warn(
                 f"{int(broken.sum())} of {broken.numel()} sequences are left out, because their labels break the "
-                f"constraints: {explain(rules, labels, kept, index)}",
+                f"constraints: {explain(rules, labels, unmasked, index)}",
                 stacklevel=6,
             )
     if policy == "warn":
-        return labels, kept.without(broken)
+        return labels, unmasked.without(broken)
     one_hot = labels[..., None] == torch.arange(len(rules.start), device=labels.device)  # vmap has no one_hot
-    best, _ = nearest(rules, one_hot, kept.lengths)
-    return torch.where(broken[..., None] & (best >= 0), best, labels), kept
+    best, _ = nearest(rules, one_hot, unmasked.lengths)
+    return torch.where(broken[..., None] & (best >= 0), best, labels), unmasked
 
 
-def violations(rules: Constraints, labels: Tensor, kept: Kept) -> Tensor:
+def violations(rules: Constraints, labels: Tensor, unmasked: Unmasked) -> Tensor:
     """Positions whose label may not follow the one before, come first or come last, (*batch, L)."""
     place = torch.arange(labels.shape[-1], device=labels.device)
-    valid, last = place < kept.lengths[..., None], place == kept.lengths[..., None] - 1
+    valid, last = place < unmasked.lengths[..., None], place == unmasked.lengths[..., None] - 1
     labels = labels.masked_fill(~valid, 0).clamp(0, len(rules.start) - 1)
     wrong = (~rules.start[labels] & (place == 0)) | (~rules.end[labels] & last)
     after = ~rules.transitions[labels[..., :-1], labels[..., 1:]]
     wrong = wrong | (torch.nn.functional.pad(after, (1, 0)) & valid)
-    return kept.blank(wrong, False)
+    return unmasked.blank(wrong, False)
 
 
-def explain(rules: Constraints, labels: Tensor, kept: Kept, index: tuple[int, ...]) -> str:
+def explain(rules: Constraints, labels: Tensor, unmasked: Unmasked, index: tuple[int, ...]) -> str:
     """One line on the violation at this index."""
-    label, place = rules.name(int(labels[index])), at("labels", kept.place(index))
+    label, place = rules.name(int(labels[index])), at("labels", unmasked.place(index))
     if index[-1] > 0:
         before = labels[(*index[:-1], index[-1] - 1)]
         if not rules.transitions[before, labels[index]]:

@@ -17,7 +17,7 @@ from ..chain.checks import check_device, check_label_values, check_labels, check
 from ..chain.problem import IGNORE, whole
 from ..constraints import Constraints
 from ..energies import Balanced, ChainEnergy, balance
-from ..masking import Kept, keep
+from ..masking import Unmasked, read_mask
 from ..native.values import readable
 from ..objectives import Objective
 from ..scaling import Scaling
@@ -126,15 +126,15 @@ class ChainPotentials(nn.Module):
         add_scaling(state_dict, prefix + "scaling.", self.scaling, size)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _prepare(self, unary: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Potentials, Kept]:
+    def _prepare(self, unary: Tensor, mask: Tensor | None, *, learning: bool = False) -> tuple[Potentials, Unmasked]:
         """Potentials for a method that predicts, or with `learning`, for one that a loss may be computed from."""
         self._check_arguments(unary, mask)
-        kept = self._keep(unary, mask)
-        return self._potentials(kept.blank(kept.compact(unary), 1), kept, learning=learning)[0], kept
+        unmasked = self._keep(unary, mask)
+        return self._potentials(unmasked.blank(unmasked.compact(unary), 1), unmasked, learning=learning)[0], unmasked
 
     def _supervised(
         self, unary: Tensor, labels: Tensor, mask: Tensor | None = None, *, enforce: bool = True
-    ) -> tuple[Tensor, Tensor, Kept]:
+    ) -> tuple[Tensor, Tensor, Unmasked]:
         """Unary scores and labels, checked, and compacted to the positions that are on.
 
         Empty sequences get constant scores, not 0, so that their size is not 0.
@@ -142,13 +142,13 @@ class ChainPotentials(nn.Module):
         self._check_arguments(unary, mask, labels)
         labels = int64("labels", labels)
         mask = labels != IGNORE if mask is None else (mask != 0) & (labels != IGNORE)
-        kept = self._keep(unary, mask)
+        unmasked = self._keep(unary, mask)
         if self._reads_values(labels):
             check_label_values(unary, labels, mask)
-        unary, labels = kept.compact(unary), kept.compact(labels)
+        unary, labels = unmasked.compact(unary), unmasked.compact(labels)
         if enforce and (rules := self._rules()) is not None:
-            labels, kept = gold.enforce(self.on_invalid, rules, labels, kept, self._reads_values(labels))
-        return kept.blank(unary, 1), kept.blank(labels, 0), kept
+            labels, unmasked = gold.enforce(self.on_invalid, rules, labels, unmasked, self._reads_values(labels))
+        return unmasked.blank(unary, 1), unmasked.blank(labels, 0), unmasked
 
     def _row(self) -> Tensor:
         """The pairwise part as one row, (1, K): W, start, end."""
@@ -214,34 +214,36 @@ class ChainPotentials(nn.Module):
 
     def _scores_in_torch(self, unary: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The scores that the kernels before a chain compute, by torch operators."""
-        compact, _, kept = self._supervised(unary, labels, mask)
-        return self._potentials(compact, kept, learning=True)[0][:2]
+        compact, _, unmasked = self._supervised(unary, labels, mask)
+        return self._potentials(compact, unmasked, learning=True)[0][:2]
 
-    def _balanced(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> Balanced:
+    def _balanced(self, unary: Tensor, unmasked: Unmasked, *, learning: bool = False) -> Balanced:
         """Balanced scores. The pairwise part is one row of numbers: W, then start and end if the layer has them."""
         row, method = self._row(), self.scaling
         return balance(
-            *(self.energy, method, unary, row, kept.lengths),
+            *(self.energy, method, unary, row, unmasked.lengths),
             learning=learning and method.learning(unary, row),
             counted=self._counted(row),
-            weights=None if kept.empty is None else ~kept.empty,
+            weights=None if unmasked.empty is None else ~unmasked.empty,
             check_sizes=True,
         )
 
-    def _potentials(self, unary: Tensor, kept: Kept, *, learning: bool = False) -> tuple[Potentials, Tensor | None]:
+    def _potentials(
+        self, unary: Tensor, unmasked: Unmasked, *, learning: bool = False
+    ) -> tuple[Potentials, Tensor | None]:
         """The potentials of compacted unary scores, and the penalty of scaling."""
         if self.validate:
             self.scaling.check_state("scaling.")
-            diagnosis.check_scores(unary, self.pairwise, kept)
-        parts = self._balanced(unary, kept, learning=learning)
-        potentials = self._assemble(parts.unary, parts.pairwise, kept)
+            diagnosis.check_scores(unary, self.pairwise, unmasked)
+        parts = self._balanced(unary, unmasked, learning=learning)
+        potentials = self._assemble(parts.unary, parts.pairwise, unmasked)
         if self.validate:  # scaling and boundary scores may also be NaN
-            diagnosis.check_scores(potentials.unary, potentials.pairwise, kept)
+            diagnosis.check_scores(potentials.unary, potentials.pairwise, unmasked)
         return potentials, parts.penalty if self.scaling.has_penalty() else None
 
-    def _assemble(self, unary: Tensor, row: Tensor, kept: Kept) -> Potentials:
+    def _assemble(self, unary: Tensor, row: Tensor, unmasked: Unmasked) -> Potentials:
         """Balanced scores, with boundary scores added and forbidden transitions at -inf."""
-        lengths, m = kept.lengths, self.num_labels
+        lengths, m = unmasked.lengths, self.num_labels
         pairwise = row[..., : m * m].unflatten(-1, (m, m)).squeeze(-3)
         place = torch.arange(unary.shape[-2], device=unary.device)[:, None]
         first, last = place == 0, place == lengths[..., None, None] - 1
@@ -250,7 +252,7 @@ class ChainPotentials(nn.Module):
             unary = unary + torch.where(first, start, 0) + torch.where(last, end, 0)  # not a product: 0 * -inf is NaN
         rules = self._rules()
         if rules is not None:
-            forbidden = kept.blank((first & ~rules.start) | (last & ~rules.end), False)
+            forbidden = unmasked.blank((first & ~rules.start) | (last & ~rules.end), False)
             unary = unary.masked_fill(forbidden, -torch.inf)
             pairwise = pairwise.masked_fill(~rules.transitions, -torch.inf)
         return Potentials(unary, pairwise, lengths)
@@ -274,10 +276,10 @@ class ChainPotentials(nn.Module):
             )
         check_device("mask", mask, unary)
 
-    def _keep(self, unary: Tensor, mask: Tensor | None) -> Kept:
+    def _keep(self, unary: Tensor, mask: Tensor | None) -> Unmasked:
         if mask is None:
-            return Kept(None, whole(unary))
-        return keep(mask != 0)
+            return Unmasked(None, whole(unary))
+        return read_mask(mask != 0)
 
     def _reads_values(self, x: Tensor) -> bool:
         """Whether the values of x are read, to check them."""

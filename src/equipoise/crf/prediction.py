@@ -14,7 +14,7 @@ from ..arguments import check_name
 from ..chain.problem import IGNORE
 from ..chain.restricted import within
 from ..incomplete import check_sets
-from ..masking import Kept
+from ..masking import Unmasked
 from ..objectives import RULES
 from . import scanning, sets
 from .counted import CountedPotentials
@@ -46,9 +46,9 @@ class Predictions(CountedPotentials):
         call = self._by_kernels(unary, mask, None) if allowed is None else Reason.SETS
         if not isinstance(call, Reason):
             return call.decode(rule)
-        potentials, kept = self._given(unary, mask, allowed)
+        potentials, unmasked = self._given(unary, mask, allowed)
         labels = (scanning.SCANNED if scanning.needed(unary) else RULES)[rule](*potentials)
-        return kept.restore(kept.blank(labels, IGNORE))
+        return unmasked.restore(unmasked.blank(labels, IGNORE))
 
     def log_marginals(self, unary: Tensor, mask: Tensor | None = None, *, allowed: Tensor | None = None) -> Tensor:
         """log P(y_t = j | X), (*batch, L, M), 0 where masked; with `allowed` log P(y_t = j | X, A). Differentiable.
@@ -56,9 +56,9 @@ class Predictions(CountedPotentials):
         >>> ChainCRF(num_labels=3).log_marginals(torch.randn(2, 5, 3)).exp().sum(-1).allclose(torch.ones(2, 5))
         True
         """
-        potentials, kept = self._given(unary, mask, allowed, learning=True)
+        potentials, unmasked = self._given(unary, mask, allowed, learning=True)
         log_p = (scanning.log_marginals if scanning.needed(unary) else chain.log_marginals)(*potentials)
-        return kept.restore(kept.blank(log_p, 0))
+        return unmasked.restore(unmasked.blank(log_p, 0))
 
     def top_k(
         self, unary: Tensor, mask: Tensor | None = None, *, k: int, allowed: Tensor | None = None
@@ -72,9 +72,9 @@ class Predictions(CountedPotentials):
         >>> labels.shape, scores.shape
         (torch.Size([2, 4, 5]), torch.Size([2, 4]))
         """
-        potentials, kept = self._given(unary, mask, allowed)
+        potentials, unmasked = self._given(unary, mask, allowed)
         labels, scores = chain.top_k(*potentials, k=k)
-        return self._restore_labels(labels, kept), kept.blank(scores, 0)
+        return self._restore_labels(labels, unmasked), unmasked.blank(scores, 0)
 
     def sample(
         self,
@@ -90,8 +90,8 @@ class Predictions(CountedPotentials):
         >>> ChainCRF(num_labels=3).sample(torch.randn(2, 5, 3), n=10).shape
         torch.Size([2, 10, 5])
         """
-        potentials, kept = self._given(unary, mask, allowed)
-        return self._restore_labels(chain.sample(*potentials, n=n, generator=generator), kept)
+        potentials, unmasked = self._given(unary, mask, allowed)
+        return self._restore_labels(chain.sample(*potentials, n=n, generator=generator), unmasked)
 
     def entropy(self, unary: Tensor, mask: Tensor | None = None, *, allowed: Tensor | None = None) -> Tensor:
         """H(Y | X) in nats, (*batch,); 0 for a sequence without positions. Differentiable.
@@ -99,8 +99,8 @@ class Predictions(CountedPotentials):
         >>> ChainCRF(num_labels=3).entropy(torch.randn(2, 5, 3)).shape
         torch.Size([2])
         """
-        potentials, kept = self._given(unary, mask, allowed, learning=True)
-        return kept.blank(chain.entropy(*potentials), 0)
+        potentials, unmasked = self._given(unary, mask, allowed, learning=True)
+        return unmasked.blank(chain.entropy(*potentials), 0)
 
     def score(
         self, unary: Tensor, labels: Tensor, mask: Tensor | None = None, *, allowed: Tensor | None = None
@@ -117,11 +117,11 @@ class Predictions(CountedPotentials):
         """
         if allowed is not None:
             check_sets(allowed, unary)
-        unary, labels, kept = self._supervised(unary, labels, mask, enforce=False)
-        u, w, lengths = self._potentials(unary, kept, learning=True)[0]
+        unary, labels, unmasked = self._supervised(unary, labels, mask, enforce=False)
+        u, w, lengths = self._potentials(unary, unmasked, learning=True)[0]
         if allowed is not None:
-            u = within(u, kept.blank(kept.compact(allowed), True))
-        return kept.blank(chain.score(u, w, labels, lengths), 0)
+            u = within(u, unmasked.blank(unmasked.compact(allowed), True))
+        return unmasked.blank(chain.score(u, w, labels, lengths), 0)
 
     def potentials(self, unary: Tensor, mask: Tensor | None = None) -> Potentials:
         """The arguments for any function of `chain`, with scaling, boundaries, constraints and mask applied.
@@ -136,17 +136,17 @@ class Predictions(CountedPotentials):
 
     def _given(
         self, unary: Tensor, mask: Tensor | None, allowed: Tensor | None, *, learning: bool = False
-    ) -> tuple[Potentials, Kept]:
+    ) -> tuple[Potentials, Unmasked]:
         """`_prepare`, with -inf for labels outside of the sets."""
-        potentials, kept = self._prepare(unary, mask, learning=learning)
+        potentials, unmasked = self._prepare(unary, mask, learning=learning)
         if allowed is None:
-            return potentials, kept
+            return potentials, unmasked
         check_sets(allowed, unary)
-        compact = kept.blank(kept.compact(allowed), True)
+        compact = unmasked.blank(unmasked.compact(allowed), True)
         if self._reads_values(compact):
-            sets.check(self._rules(), compact, kept)
-        return potentials._replace(unary=within(potentials.unary, compact)), kept
+            sets.check(self._rules(), compact, unmasked)
+        return potentials._replace(unary=within(potentials.unary, compact)), unmasked
 
-    def _restore_labels(self, labels: Tensor, kept: Kept) -> Tensor:
+    def _restore_labels(self, labels: Tensor, unmasked: Unmasked) -> Tensor:
         """Labels (*batch, n, L) of compact chains, in place."""
-        return kept.restore(kept.blank(labels, IGNORE).mT).mT
+        return unmasked.restore(unmasked.blank(labels, IGNORE).mT).mT

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import objectives
 from ..chain import totals
 from ..chain.totals import Total
-from ..masking import Kept
+from ..masking import Unmasked
 from ..objectives import Objective
 from ..scaling.broadcasting import leading
 
@@ -21,14 +21,14 @@ MEANS = (objectives.marginal, objectives.mean_field, objectives.unary)
 """Losses that are means over positions. All others, also user-defined ones, count as sums over positions."""
 
 
-def reduce(losses: Tensor, penalty: Tensor | None, kept: Kept, reduction: str, objective: Objective) -> Tensor:
+def reduce(losses: Tensor, penalty: Tensor | None, unmasked: Unmasked, reduction: str, objective: Objective) -> Tensor:
     """losses (*batch,); penalty: a number, one per replica, one per sequence, or None for 0."""
-    total = totals.total_by_name(reduction, objective.loss in MEANS, kept.empty)
+    total = totals.total_by_name(reduction, objective.loss in MEANS, unmasked.empty)
     if penalty is not None:
         penalty = leading(penalty, losses.ndim).expand(losses.shape).to(losses.dtype)
     if total is None:
-        return kept.blank(losses if penalty is None else losses + penalty, 0)
-    reduced = total(losses, kept.lengths)
+        return unmasked.blank(losses if penalty is None else losses + penalty, 0)
+    reduced = total(losses, unmasked.lengths)
     if penalty is None:
         return reduced
-    return reduced + Total("sum" if reduction == "sum" else "mean", empty=kept.empty)(penalty, kept.lengths)
+    return reduced + Total("sum" if reduction == "sum" else "mean", empty=unmasked.empty)(penalty, unmasked.lengths)

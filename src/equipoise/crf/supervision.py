@@ -22,7 +22,7 @@ from .. import chain, incomplete, objectives
 from ..chain.checks import INTEGERS, at, check_device, check_label_values, first, int64
 from ..chain.problem import IGNORE
 from ..incomplete import UNKNOWN, sets_of
-from ..masking import Kept
+from ..masking import Unmasked
 from ..native.values import readable
 from ..objectives import Objective
 from ..scaling.broadcasting import leading
@@ -132,15 +132,15 @@ class Supervision(NamedTuple):
         there = int64("labels", self.labels) != IGNORE
         return there if mask is None else there & (mask != 0)
 
-    def sets(self, kept: Kept, num_labels: int) -> Tensor | None:
+    def sets(self, unmasked: Unmasked, num_labels: int) -> Tensor | None:
         """The compacted sets: those of the labels, of `allowed`, or of both; of all labels in empty sequences."""
         found = None if self.labels is None else sets_of(int64("labels", self.labels), num_labels)
         if self.allowed is not None:
             found = self.allowed if found is None else found & self.allowed
-        return None if found is None else kept.blank(kept.compact(found), True)
+        return None if found is None else unmasked.blank(unmasked.compact(found), True)
 
     def losses(
-        self, asked: Objective, potentials: Potentials, sets: Tensor | None, kept: Kept, *, strict: bool
+        self, asked: Objective, potentials: Potentials, sets: Tensor | None, unmasked: Unmasked, *, strict: bool
     ) -> tuple[Tensor, Tensor]:
         """The losses, (*batch,), and their weights v_b, both without the weights of sequences.
 
@@ -149,9 +149,9 @@ class Supervision(NamedTuple):
         """
         unary, pairwise, lengths = potentials
         of_sets, of_targets = LOSSES[asked.loss]
-        targets = None if self.targets is None else kept.blank(kept.compact(self.targets), 0)
+        targets = None if self.targets is None else unmasked.blank(unmasked.compact(self.targets), 0)
         if self.by_position(unary):
-            return self._of_positions(asked, potentials, sets, targets, kept, strict)
+            return self._of_positions(asked, potentials, sets, targets, unmasked, strict)
         if sets is not None:
             losses = of_sets(unary, pairwise, sets, lengths)
         else:
@@ -165,7 +165,7 @@ class Supervision(NamedTuple):
         potentials: Potentials,
         sets: Tensor | None,
         targets: Tensor | None,
-        kept: Kept,
+        unmasked: Unmasked,
         strict: bool,
     ) -> tuple[Tensor, Tensor]:
         unary, pairwise, lengths = potentials
@@ -191,7 +191,7 @@ class Supervision(NamedTuple):
             losses = torch.where(one, losses, incomplete.mass_loss(log_p, sets))
             weights = torch.where(one, weights, 1)
         if self.weights is not None and self.weights.ndim == log_p.ndim - 1:
-            each = kept.compact(self.weights.to(log_p))
+            each = unmasked.compact(self.weights.to(log_p))
             losses, weights = weigh(each, losses), each * weights
         return incomplete.mean_of(losses, lengths), incomplete.mean_of(weights, lengths)
 
@@ -213,7 +213,7 @@ def total(
     losses: Tensor,
     weights: Tensor,
     penalty: Tensor | None,
-    kept: Kept,
+    unmasked: Unmasked,
     reduction: str,
     of_means: bool,
 ) -> Tensor:
@@ -221,7 +221,11 @@ def total(
     weights = weights.expand(losses.shape)
     if given.weights is not None and given.weights.shape == losses.shape:
         losses, weights = weigh(given.weights, losses), given.weights * weights
-    losses, weights, lengths = kept.blank(losses, 0), kept.blank(weights, 0), kept.blank(kept.lengths, 0)
+    losses, weights, lengths = (
+        unmasked.blank(losses, 0),
+        unmasked.blank(weights, 0),
+        unmasked.blank(unmasked.lengths, 0),
+    )
     added = 0 if penalty is None else weights * leading(penalty, losses.ndim)
     if reduction in ("none", "sum"):
         return losses + added if reduction == "none" else (losses + added).sum()

@@ -101,8 +101,8 @@ def _held_out(decoder: SpanDecoder, logits: Any, gold: Any, mask: Any, words: An
     if not bool(rows.any()):
         raise ValueError("gold must have at least one label, all are -100")
     scores, on, labels = scores[rows].double(), on[rows], labels[rows]
-    potentials, kept = decoder.potentials(scores, on)
-    labels = kept.compact(labels.masked_fill(~on, 0))
+    potentials, unmasked = decoder.potentials(scores, on)
+    labels = unmasked.compact(labels.masked_fill(~on, 0))
     data = HeldOut(scores, on, labels, _spans(decoder, labels, potentials.lengths))
     bad = ~chain.score(*potentials[:2], labels, potentials.lengths).isfinite()
     if bool(bad.any()):

@@ -18,7 +18,7 @@ from ..chain.problem import IGNORE
 from ..constraints import Constraints, names_of
 from ..crf import ChainCRF
 from ..crf.potentials import Potentials
-from ..masking import Kept, keep
+from ..masking import Unmasked, read_mask
 from ..scaling import Fixed
 from .biases import Biases, Point, is_number, read, rules
 from .layout import WORD_SCORES, Layout, by_word, layout
@@ -116,11 +116,11 @@ class SpanDecoder:
             words: the word of each token, None or -1 for none. The chain then has one position per word.
         """
         scores, units, one = self.read(logits, mask, offsets, words)
-        potentials, kept = self.potentials(scores, units.mask)
-        labels = self._best(potentials, kept).cpu()
+        potentials, unmasked = self.potentials(scores, units.mask)
+        labels = self._best(potentials, unmasked).cpu()
         spans = [
             [] if empty else self.tables.spans(row[:length])
-            for row, length, empty in zip(labels, potentials.lengths.tolist(), _empty(kept, labels), strict=True)
+            for row, length, empty in zip(labels, potentials.lengths.tolist(), _empty(unmasked, labels), strict=True)
         ]
         probabilities = type_probabilities(potentials, spans, self.tables)
         batch = [
@@ -135,8 +135,8 @@ class SpanDecoder:
         Arguments as above. For an array of numpy the result is one, too.
         """
         scores, units, one = self.read(logits, mask, None, words)
-        potentials, kept = self.potentials(scores, units.mask)
-        labels = kept.restore(kept.blank(self._best(potentials, kept), IGNORE))
+        potentials, unmasked = self.potentials(scores, units.mask)
+        labels = unmasked.restore(unmasked.blank(self._best(potentials, unmasked), IGNORE))
         labels = labels[0] if one else labels
         return labels if isinstance(logits, Tensor) else labels.numpy()
 
@@ -191,7 +191,7 @@ class SpanDecoder:
         )
         return layer.requires_grad_(False).eval()
 
-    def potentials(self, scores: Tensor, mask: Tensor, point: Tensor | None = None) -> tuple[Potentials, Kept]:
+    def potentials(self, scores: Tensor, mask: Tensor, point: Tensor | None = None) -> tuple[Potentials, Unmasked]:
         """The arguments of every function of `chain` from scores (B, L, M), and the positions that a mask keeps.
 
         `point`, (9,), are the biases and the log of the temperature; by default those of the decoder.
@@ -201,17 +201,17 @@ class SpanDecoder:
             point[-1] = scores.new_tensor(self.temperature).log()
         inverse, device = (-point[-1]).exp(), scores.device
         transitions, start, end = self.rules.to(device).potentials(point[:-1])
-        kept = keep(mask)
+        unmasked = read_mask(mask)
         if self.crf is None:
-            unary, lengths = kept.compact((scores * inverse).log_softmax(-1)), kept.lengths
+            unary, lengths = unmasked.compact((scores * inverse).log_softmax(-1)), unmasked.lengths
         else:
             unary, pairwise, lengths = (x.to(device) for x in self.crf.potentials(scores, mask))
             unary, transitions = unary * inverse, pairwise * inverse + transitions
         row = torch.arange(len(unary), device=device)
         ends = torch.stack([torch.zeros_like(lengths), lengths - 1])  # first and last position of each sequence
         scores_of_ends = torch.stack([start, end]).to(unary.dtype)[:, None].expand(2, len(row), -1)
-        unary = kept.blank(unary, 0).index_put((row.expand_as(ends), ends), scores_of_ends, accumulate=True)
-        return Potentials(unary, transitions.to(unary.dtype), lengths), kept
+        unary = unmasked.blank(unary, 0).index_put((row.expand_as(ends), ends), scores_of_ends, accumulate=True)
+        return Potentials(unary, transitions.to(unary.dtype), lengths), unmasked
 
     def read(self, logits: Any, mask: Any, offsets: Any, words: Any) -> tuple[Tensor, Layout, bool]:
         """Scores, (B, L, M), with those of words at their first tokens; where the units are; whether B was added."""
@@ -241,10 +241,10 @@ class SpanDecoder:
             scores = by_word(scores.log_softmax(-1), units, self.word_scores)
         return scores.masked_fill(~units.mask[..., None], 0), units, one
 
-    def _best(self, potentials: Potentials, kept: Kept) -> Tensor:
+    def _best(self, potentials: Potentials, unmasked: Unmasked) -> Tensor:
         """The best labelling of the compact chain, (B, L), -100 beyond the length."""
         labels = chain.decode(*potentials)[0]
-        impossible = kept.blank(labels[:, 0] == IGNORE, False)
+        impossible = unmasked.blank(labels[:, 0] == IGNORE, False)
         if bool(impossible.any()):
             number = int(impossible.nonzero()[0])
             raise ValueError(f"logits of sequence {number} allow no labelling: every one has a score of -inf")
@@ -267,5 +267,5 @@ def _relative(scores: Tensor) -> Tensor:
     return torch.where(scores > -torch.inf, (scores - best).clamp(min=floor), scores)
 
 
-def _empty(kept: Kept, labels: Tensor) -> list[bool]:
-    return [False] * len(labels) if kept.empty is None else kept.empty.tolist()
+def _empty(unmasked: Unmasked, labels: Tensor) -> list[bool]:
+    return [False] * len(labels) if unmasked.empty is None else unmasked.empty.tolist()

@@ -97,11 +97,11 @@ class Call:
         self.lengths = torch.empty(batch, dtype=torch.int64, device=CPU)
         self.marked = torch.empty(batch, dtype=torch.bool, device=CPU)
         self.scores = empty_like(unary), empty_like(pairwise)
-        kept = None if mask is None else as_bytes(mask)
+        mask_bytes = None if mask is None else as_bytes(mask)
         gold = labels if labels is None or labels.dtype == torch.int64 else int64("labels", labels)
         gold = None if gold is None else contiguous(gold)[0]
         moved = None if gold is None else empty_like(gold)
-        memory = *self.given, kept, gold, *self.state[:5], self.lengths, moved, self.marked, *self.scores
+        memory = *self.given, mask_bytes, gold, *self.state[:5], self.lengths, moved, self.marked, *self.scores
         self.packed = LAYER(
             *(sequences, length, m, self.kind),
             torch.get_num_threads() if self.shape.numel() >= MIN_THREADED_SCORES else 1,

@@ -70,7 +70,7 @@ def keep_kernel(
     n = tl.program_id(0)
     if n < sequences:
         row = n.to(tl.int64) * length
-        kept = 0
+        number_before = 0
         label = tl.arange(0, LABELS)[None, :]
         total, count = tl.zeros((POSITIONS, LABELS), tl.float32), tl.zeros((POSITIONS, LABELS), tl.float32)
         for first in range(0, length, POSITIONS):
@@ -83,7 +83,7 @@ def keep_kernel(
                 gold = tl.load(labels + row + t, mask=inside, other=IGNORE)
                 counts_here = counts_here & (gold != IGNORE)
             number = tl.where(counts_here, 1, 0)
-            place = kept + tl.cumsum(number, 0) - 1
+            place = number_before + tl.cumsum(number, 0) - 1
             tl.store(rank + row + t, tl.where(counts_here, place, -1), mask=inside)
             if labels is not None:
                 tl.store(moved_labels + row + place, gold, mask=counts_here)
@@ -92,11 +92,11 @@ def keep_kernel(
                 x = tl.load(unary + (row + t)[:, None] * M + label, mask=here, other=NEG_INF).to(tl.float32)
                 total += tl.where(x == NEG_INF, 0.0, tl.abs(x) * SHARE)
                 count += tl.where(x == NEG_INF, 0.0, 1.0)
-            kept += tl.sum(number, 0)
-        tl.store(empty + n, tl.where(kept == 0, 1, 0).to(tl.uint8))
-        tl.store(lengths + n, tl.maximum(kept, 1).to(tl.int64))
+            number_before += tl.sum(number, 0)
+        tl.store(empty + n, tl.where(number_before == 0, 1, 0).to(tl.uint8))
+        tl.store(lengths + n, tl.maximum(number_before, 1).to(tl.int64))
         if labels is not None:
-            tl.store(moved_labels + row, tl.zeros((), tl.int64), mask=kept == 0)
+            tl.store(moved_labels + row, tl.zeros((), tl.int64), mask=number_before == 0)
         if KIND == LEARNING:
             number_of_scores = tl.maximum(tl.sum(tl.sum(count, 1), 0), 1.0)
             tl.store(sizes + n, tl.sum(tl.sum(total, 1), 0) / number_of_scores * UNSHARE)

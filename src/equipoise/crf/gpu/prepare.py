@@ -95,10 +95,12 @@ def _repeated(given: Arguments, name: tuple[Any, ...]) -> Sequence[Any]:
     """The call of this name, a function and its first arguments, or its recorded launches."""
     signature, unary, parameters, state, _, mask, labels = given
     scores = [None if x is None else resolved(x).contiguous() for x in (unary, *parameters[:3])]
-    kept = None if mask is None else as_bytes(mask)
+    mask_bytes = None if mask is None else as_bytes(mask)
     gold = int64_labels(labels)
     call, *rest = name
-    return repeated((signature, name), functools.partial(call, *rest), *scores, *parameters[3:], kept, gold, *state[:5])
+    return repeated(
+        (signature, name), functools.partial(call, *rest), *scores, *parameters[3:], mask_bytes, gold, *state[:5]
+    )
 
 
 def _begin(kind: int, horizon: int, recording: Recording | None, inputs: tuple[Any, ...]) -> "Call":
