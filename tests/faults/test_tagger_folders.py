@@ -11,11 +11,15 @@ import torch
 from faults.taggers import ABOUT, TEXT, made, names, original, put, sign, tagged
 
 from equipoise.files.errors import DataError
-from equipoise.tagger import load
+from equipoise.tagger import Tagger, load
+from equipoise.tagger.description import text
 from equipoise.tagger.model import save
+from equipoise.tagger.splitting import NEWEST
 
 pytest.importorskip("transformers")
 
+CARD = ("README.md", "modeling_equipoise.py")
+"""What makes a model of transformers load anywhere."""
 KINDS = ("bilstm", "encoder")
 
 
@@ -58,7 +62,7 @@ def test_a_model_that_replaces_another_is_there_completely_or_not_at_all(
     new = made(kind, seed=1)
     wanted = [(one.tags, one.probabilities) for one in new.tag(TEXT)]
     left = {"model.safetensors", "tagger.json", "notes.txt"}
-    left |= {"config.json", "tokenizer.json", "tokenizer_config.json"} if kind == "encoder" else set()
+    left |= {"config.json", "tokenizer.json", "tokenizer_config.json", *CARD} if kind == "encoder" else set()
     rename, unlink = Path.replace, Path.unlink
     outcomes = []
     for steps in range(20):
@@ -140,7 +144,7 @@ def test_a_folder_of_the_first_format_is_read_and_replaced(kind: str, tmp_path: 
     path.write_text(json.dumps({name: x for name, x in fields.items() if name not in ("files", "sha256")}))
     assert tagged(tmp_path) == original(kind)[1]
     save(made("bilstm", seed=1), tmp_path, ABOUT)
-    assert names(tmp_path) == {"model.safetensors", "tagger.json"}
+    assert names(tmp_path) - set(CARD) == {"model.safetensors", "tagger.json"}  # no such folder had a card
 
 
 CHANGES: list[tuple[str, str, Callable[[dict[str, Any]], object], str]] = [
@@ -154,6 +158,7 @@ CHANGES: list[tuple[str, str, Callable[[dict[str, Any]], object], str]] = [
     ("bilstm", "tagger.json", lambda x: x["sizes"].update(hidden=10**5), "net.lstm.weight_ih_l0 has the shape"),
     ("bilstm", "tagger.json", lambda x: x["vocabulary"].pop("words"), "the field vocabulary has a wrong value"),
     ("bilstm", "tagger.json", lambda x: x["vocabulary"]["words"].append("x"), "net.words.weight has the shape"),
+    ("bilstm", "tagger.json", lambda x: x.update(words=3), "the field words has a wrong value: 3"),
     ("bilstm", "tagger.json", lambda x: x.update(files={}), "the field files has no model.safetensors"),
     ("bilstm", "tagger.json", lambda x: x["files"].update({"../x": {}}), "the field files has a wrong value"),
     ("bilstm", "tagger.json", lambda x: x.update(more=1), "the field more is unknown"),
@@ -174,6 +179,19 @@ CHANGES: list[tuple[str, str, Callable[[dict[str, Any]], object], str]] = [
     ("encoder", "tokenizer.json", lambda x: x["model"]["vocab"].update(new=999), "a token of number 999"),
     ("encoder", "tokenizer.json", lambda x: x["model"].update(unk_token="?"), "tokenizer"),
 ]
+
+
+def test_a_model_keeps_its_rule_for_words(tmp_path: Path) -> None:
+    """A model of an earlier version names none, and splits texts as before; so it does when it is saved again."""
+    path = put("bilstm", tmp_path) / "tagger.json"
+    assert load(tmp_path).rule == NEWEST == 2
+    fields = json.loads(path.read_text())
+    assert fields.pop("words") == 2
+    path.write_text(text(fields))
+    old = Tagger.load(tmp_path)
+    assert old.words("我住在北京。") == ["我住在北京", "。"]
+    old.save(tmp_path)
+    assert Tagger.load(tmp_path).words("北京") == ["北京"]
 
 
 @pytest.mark.parametrize(("kind", "file", "change", "message"), CHANGES)
