@@ -51,7 +51,7 @@ class Backend(Protocol):
         unary: Tensor,
         pairwise: Tensor,
         lengths: Tensor,
-        known: Messages,
+        messages: Messages,
         /,
     ) -> tuple[Tensor, Tensor, Tensor]: ...
 
@@ -60,7 +60,7 @@ class Backend(Protocol):
     ) -> tuple[Tensor, Messages]: ...
 
     def cross_entropy_gradient(
-        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages, /
+        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages, /
     ) -> tuple[Tensor, Tensor]: ...
 
     def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
@@ -69,7 +69,7 @@ class Backend(Protocol):
 class ForValues(Backend, Protocol):
     """A backend that is called directly, and so can give a meaning to its messages."""
 
-    def log_beta(self, known: Messages, /) -> Tensor: ...
+    def log_beta(self, messages: Messages, /) -> Tensor: ...
 
 
 class Kernels(ForValues, Protocol):

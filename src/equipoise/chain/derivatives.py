@@ -90,9 +90,9 @@ class Marginals(Function):
         weight, unary, pairwise, lengths, labels = ctx.saved_tensors
         backend = _for_backward(ctx.backend, nodes, edges)
         matrices, edges = spread(pairwise, unary), spread(edges, unary)
-        known = backend.messages(unary, matrices, lengths)
-        mass = nodes * known.log_p.exp()  # since d p = p d log p
-        moved, gradient, expected = backend.transport(mass, edges, weight, unary, matrices, lengths, known)
+        messages = backend.messages(unary, matrices, lengths)
+        mass = nodes * messages.log_p.exp()  # since d p = p d log p
+        moved, gradient, expected = backend.transport(mass, edges, weight, unary, matrices, lengths, messages)
         expected = expected + (mass.sum(-1) * positions(unary, lengths)).sum(-1)
         if labels is not None:
             expected = expected - score(nodes, edges, lengths, labels)
@@ -106,8 +106,8 @@ class LogMarginals(Function):
 
     @staticmethod
     def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, backend: str) -> tuple[Tensor, ...]:
-        known = backends.load(backend).messages(unary, spread(pairwise, unary), lengths)
-        return tuple(known)  # vmap supports plain tuples only
+        messages = backends.load(backend).messages(unary, spread(pairwise, unary), lengths)
+        return tuple(messages)  # vmap supports plain tuples only
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -123,9 +123,9 @@ class LogMarginals(Function):
         unary, pairwise, lengths, *saved = ctx.saved_tensors
         backend = _for_backward(ctx.backend, nodes)
         matrices = spread(pairwise, unary)
-        known = _load_messages(backend, ctx.backend, unary, matrices, lengths, saved)
+        messages = _load_messages(backend, ctx.backend, unary, matrices, lengths, saved)
         weight = torch.ones_like(unary[..., 0, 0])
-        moved, gradient, _ = backend.transport(nodes, None, weight, unary, matrices, lengths, known)
+        moved, gradient, _ = backend.transport(nodes, None, weight, unary, matrices, lengths, messages)
         return moved, gradient.reshape(pairwise.shape), None, None
 
 
@@ -141,8 +141,8 @@ class CrossEntropy(Function):
     def forward(
         unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, backend: str
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        loss, known = backends.load(backend).cross_entropy(unary, spread(pairwise, unary), lengths, labels)
-        return loss, *known
+        loss, messages = backends.load(backend).cross_entropy(unary, spread(pairwise, unary), lengths, labels)
+        return loss, *messages
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -162,8 +162,10 @@ class CrossEntropy(Function):
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, *saved: Tensor, backend: str
     ) -> tuple[Tensor, Tensor]:
         kernel, matrices = _for_backward(backend, weight), spread(pairwise, unary)
-        known = Messages(*saved) if kernel is cpu else _load_messages(kernel, backend, unary, matrices, lengths, saved)
-        nodes, edges = kernel.cross_entropy_gradient(weight, unary, matrices, lengths, labels, known)
+        messages = (
+            Messages(*saved) if kernel is cpu else _load_messages(kernel, backend, unary, matrices, lengths, saved)
+        )
+        nodes, edges = kernel.cross_entropy_gradient(weight, unary, matrices, lengths, labels, messages)
         return nodes, edges.reshape(pairwise.shape)
 
 
@@ -215,8 +217,8 @@ class FusedLoss(Function):
 
     @staticmethod
     def cross_entropy(weight: Tensor, *saved: Tensor, backend: str) -> tuple[Tensor, Tensor]:
-        known = cpu.NO_MESSAGES if backend == "cpu" else ()
-        return CrossEntropy.gradient(weight, *saved, *known, backend=backend)
+        messages = cpu.NO_MESSAGES if backend == "cpu" else ()
+        return CrossEntropy.gradient(weight, *saved, *messages, backend=backend)
 
 
 class Entropy(Function):
@@ -233,8 +235,8 @@ class Entropy(Function):
         if (traced := backends.OPERATORS.get(backend)) is not None:
             return traced.entropy(unary, matrices, lengths)
         kernel = backends.BACKENDS[backend]
-        known = kernel.messages(unary, matrices, lengths)
-        steps = unary, matrices, lengths, known.log_p, kernel.log_beta(known)
+        messages = kernel.messages(unary, matrices, lengths)
+        steps = unary, matrices, lengths, messages.log_p, kernel.log_beta(messages)
         by_products = entropy(*steps) if readable(unary) else None
         return reference.entropy(*steps) if by_products is None else by_products
 
@@ -247,10 +249,10 @@ class Entropy(Function):
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
         unary, pairwise, lengths = ctx.saved_tensors
         backend, matrices = _for_backward(ctx.backend, weight), spread(pairwise, unary)
-        known = backend.messages(unary, matrices, lengths)
+        messages = backend.messages(unary, matrices, lengths)
         scores = reference.finite(unary - reference.finite(unary.amax(-1, keepdim=True)))
-        nodes, edges = -known.log_p.exp() * scores, -reference.finite(matrices)
-        moved, gradient, _ = backend.transport(nodes, edges, weight, unary, matrices, lengths, known)
+        nodes, edges = -messages.log_p.exp() * scores, -reference.finite(matrices)
+        moved, gradient, _ = backend.transport(nodes, edges, weight, unary, matrices, lengths, messages)
         return moved, gradient.reshape(pairwise.shape), None, None
 
 

@@ -31,12 +31,12 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int, scores: Tens
     best, start = scores.gather(-2, end[..., None].expand(*batch, 1, m)).max(-1)  # (*batch, 1)
 
     losses, limit, given = torch.where(best > -torch.inf, 0.0, torch.inf), end + 1, start.expand(*batch, length)
-    sums, found, ways, spots = [losses], [], best.new_empty(*batch, 0), end.new_empty(*batch, 0)
+    sums, ranked, ways, spots = [losses], [], best.new_empty(*batch, 0), end.new_empty(*batch, 0)
     few = min(k, length * m)
     while True:
         labels = _complete(pointers, given, limit.minimum(end))
-        found.append(labels)
-        if len(found) == k:
+        ranked.append(labels)
+        if len(ranked) == k:
             break
         lost = _losses(scores, pairwise, labels, end)
         free = (place < limit)[..., None] & (label != labels[..., None])
@@ -48,9 +48,9 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int, scores: Tens
         spot = spots.gather(-1, next_best)
         limit = spot // m
         source = (next_best // few)[..., None].expand(*batch, 1, length)
-        given = torch.where(place == limit, spot % m, torch.stack(found, -2).gather(-2, source)[..., 0, :])
+        given = torch.where(place == limit, spot % m, torch.stack(ranked, -2).gather(-2, source)[..., 0, :])
     exists = torch.cat(sums, -1) < torch.inf
-    return mask_labels(torch.stack(found, -2), positions(unary, lengths)[..., None, :] & exists[..., None])
+    return mask_labels(torch.stack(ranked, -2), positions(unary, lengths)[..., None, :] & exists[..., None])
 
 
 def _complete(pointers: Tensor, given: Tensor, fixed: Tensor) -> Tensor:

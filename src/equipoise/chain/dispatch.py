@@ -100,8 +100,8 @@ def sample(chain: Problem, n: int, generator: torch.Generator | None) -> Tensor:
     elif name == "cpu":
         return cpu.sample(*chain, n, generator)
     chain, backend = chain.spread(), backends.BACKENDS[name]
-    known = backend.messages(*chain)
-    return sampler(name, chain.unary)(*chain, known.log_p, backend.log_beta(known), n, generator)
+    messages = backend.messages(*chain)
+    return sampler(name, chain.unary)(*chain, messages.log_p, backend.log_beta(messages), n, generator)
 
 
 def sampler(backend: str, unary: Tensor) -> Callable[..., Tensor]:

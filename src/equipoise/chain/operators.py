@@ -136,10 +136,10 @@ def transport(
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     chain, name = chosen(unary, pairwise, lengths)
-    kernels, known = BACKENDS[name], Messages(log_p, alpha, beta)
+    kernels, messages = BACKENDS[name], Messages(log_p, alpha, beta)
     if not saves_messages(name, backend):
-        known = kernels.messages(*chain)
-    return kernels.transport(nodes, edges, weight, *chain, known)
+        messages = kernels.messages(*chain)
+    return kernels.transport(nodes, edges, weight, *chain, messages)
 
 
 @operator(
@@ -170,10 +170,10 @@ def cross_entropy_gradient(
     backend: str,
 ) -> tuple[Tensor, Tensor]:
     chain, name = chosen(unary, pairwise, lengths, labels)
-    kernels, known = BACKENDS[name], Messages(log_p, alpha, beta)
+    kernels, messages = BACKENDS[name], Messages(log_p, alpha, beta)
     if not (name == "cpu" or saves_messages(name, backend)):
-        known = kernels.messages(*chain)
-    return kernels.cross_entropy_gradient(weight, *chain, labels, known)
+        messages = kernels.messages(*chain)
+    return kernels.cross_entropy_gradient(weight, *chain, labels, messages)
 
 
 class WithGradient:
@@ -236,8 +236,8 @@ def loss_and_gradient(
         value, alpha = kernels.forward(*chain, labels)
         return value, *kernels.marginals(weight, *chain, alpha, labels)
     assert labels is not None
-    value, known = kernels.cross_entropy(*chain, labels)
-    return value, *kernels.cross_entropy_gradient(weight, *chain, labels, known)
+    value, messages = kernels.cross_entropy(*chain, labels)
+    return value, *kernels.cross_entropy_gradient(weight, *chain, labels, messages)
 
 
 @operator(lambda unary, *_: per_sequence(unary), Entropy)

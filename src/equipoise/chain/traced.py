@@ -22,8 +22,8 @@ class Traced(NamedTuple):
     def forward(
         self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = OPERATORS.chain_forward(unary, pairwise, lengths, labels, self.name)
-        return found
+        result: tuple[Tensor, Tensor] = OPERATORS.chain_forward(unary, pairwise, lengths, labels, self.name)
+        return result
 
     def marginals(
         self,
@@ -50,10 +50,10 @@ class Traced(NamedTuple):
         unary: Tensor,
         pairwise: Tensor,
         lengths: Tensor,
-        known: Messages,
+        messages: Messages,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gradient: tuple[Tensor, Tensor, Tensor] = OPERATORS.chain_transport(
-            nodes, edges, weight, unary, pairwise, lengths, *known, self.name
+            nodes, edges, weight, unary, pairwise, lengths, *messages, self.name
         )
         return gradient
 
@@ -64,10 +64,10 @@ class Traced(NamedTuple):
         return loss, Messages(*messages)
 
     def cross_entropy_gradient(
-        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, known: Messages
+        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages
     ) -> tuple[Tensor, Tensor]:
         gradient: tuple[Tensor, Tensor] = OPERATORS.chain_cross_entropy_gradient(
-            weight, unary, pairwise, lengths, labels, *known, self.name
+            weight, unary, pairwise, lengths, labels, *messages, self.name
         )
         return gradient
 

@@ -134,10 +134,10 @@ class Supervision(NamedTuple):
 
     def sets(self, unmasked: Unmasked, num_labels: int) -> Tensor | None:
         """The compacted sets: those of the labels, of `allowed`, or of both; of all labels in empty sequences."""
-        found = None if self.labels is None else sets_of(int64("labels", self.labels), num_labels)
+        sets = None if self.labels is None else sets_of(int64("labels", self.labels), num_labels)
         if self.allowed is not None:
-            found = self.allowed if found is None else found & self.allowed
-        return None if found is None else unmasked.blank(unmasked.compact(found), True)
+            sets = self.allowed if sets is None else sets & self.allowed
+        return None if sets is None else unmasked.blank(unmasked.compact(sets), True)
 
     def losses(
         self, asked: Objective, potentials: Potentials, sets: Tensor | None, unmasked: Unmasked, *, strict: bool

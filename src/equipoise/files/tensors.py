@@ -105,13 +105,13 @@ def _parse(data: bytes, path: Path | str) -> tuple[dict[str, Tensor], dict[str, 
         body = bytearray(data[8 + size :])
         metadata = dict(header.get("__metadata__", {}).items())
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        found = {name: _tensor(name, entry, body) for name, entry in entries.items()}
+        tensors = {name: _tensor(name, entry, body) for name, entry in entries.items()}
         _check_order([entry["data_offsets"] for entry in entries.values()], len(body))
         if DIGEST in metadata and header["__metadata__"].pop(DIGEST) != _digest(header, body):
             raise ValueError("its digest is wrong, so it was damaged or changed")
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
         raise BadFileError(f"{path} is not a valid safetensors file: {error}") from error
-    return found, metadata
+    return tensors, metadata
 
 
 def _digest(header: dict[str, Any], *numbers: bytes | bytearray) -> str:
@@ -123,10 +123,10 @@ def _digest(header: dict[str, Any], *numbers: bytes | bytearray) -> str:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    by_name = dict(pairs)
+    if len(by_name) < len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return by_name
 
 
 def _tensor(name: str, entry: dict[str, Any], body: bytearray) -> Tensor:
