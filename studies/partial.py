@@ -116,6 +116,7 @@ class IncompleteTask:
     def __init__(self, task: Any) -> None:
         self.task, self.energy = task, IncompleteEnergy(task.tags, task.device)
         self.table: Tensor | None = None
+        self.sums = torch.zeros(0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.task, name)
@@ -126,6 +127,12 @@ class IncompleteTask:
         replica = torch.arange(len(examples), device=examples.device)[:, None]
         labels = self.table[replica, examples.clamp(min=0)].long()
         return Batch(batch.examples, batch.inputs, labels, batch.lengths, batch.learning)
+
+    def measure(self, sums: Tensor) -> Tensor:
+        """F1; the sums are kept: right, predicted and true entities, (E, 3)."""
+        self.sums = sums
+        f1: Tensor = self.task.measure(sums)
+        return f1
 
 
 @functools.cache
@@ -191,8 +198,10 @@ def train(group: list[Run], task: Any, options: argparse.Namespace, in_time: Any
         stepper.run(orders, lambda number, total: in_time())
     scores, _ = stack.evaluate(stack.parameters, [test] * len(replicas))
     seconds = (time.monotonic() - begin) / len(pairs)
-    for (run, (_, examples)), score in zip(pairs, scores, strict=True):
-        yield record(run, score, len(examples), options) | {"seconds": round(seconds, 3)}
+    ratios = (ours.sums[:, 1] / ours.sums[:, 2]).tolist()
+    for (run, (_, examples)), score, ratio in zip(pairs, scores, ratios, strict=True):
+        found = {"predicted": round(ratio, 4), "seconds": round(seconds, 3)}  # predicted entities for each true one
+        yield record(run, score, len(examples), options) | found
 
 
 def record(run: Run, score: float | None, sentences: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def tag_train(
     """
     check_device(device)
     check_folder(out, resume, overwrite)
-    parts = read_parts((train, valid, test), (word_column, tag_column, separator), seed)
+    parts = read_parts((train, valid, test), (word_column, tag_column, separator), seed, scheme)
     own = Tagger(net, encoder, scheme, epochs, learning_rate, batch, seed, device, patience=patience, bf16=bf16)
     if trained is not None and encoder is not None:
         raise ValueError("--continue takes the net of its model: leave --encoder out")

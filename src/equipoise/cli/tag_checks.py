@@ -10,6 +10,7 @@ from ..tagger.encoder import Encoder
 from ..tagger.folder import STATE, WEIGHTS, has_model
 from ..tagger.net import BiLSTM
 from ..tagger.tagset import TagSet
+from ..tagger.unsure import is_sure
 from .output import say
 
 FEW = 1000
@@ -18,7 +19,7 @@ FEW = 1000
 
 def warn_about(tags: TagSet, parts: Sequence[Sequence[Sentence]], paths: Sequence[Path | None]) -> None:
     rules = tags.constraints()
-    if rules is not None and (count := broken([sentence.tags for sentence in parts[0]], rules)):
+    if rules is not None and (count := broken([one.tags for one in parts[0] if is_sure(one.tags)], rules)):
         what = f"{count} of {len(parts[0])} sentences of {paths[0]} break the rules of {tags.scheme}"
         say(f"{what}: their tags are repaired in training")
     for part, path in zip(parts[1:], paths[1:], strict=True):

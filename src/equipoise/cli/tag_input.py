@@ -16,6 +16,7 @@ from ..tagger.header import Column, text_column
 from ..tagger.rows import rows
 from ..tagger.sentence import check_length
 from ..tagger.splitting import NEWEST, split_words
+from ..tagger.unsure import is_sure
 from .output import say
 
 Item = TypeVar("Item")
@@ -25,16 +26,22 @@ MOST = 256
 
 
 def read_parts(
-    paths: tuple[Path, Path | None, Path | None], form: tuple[Column, Column, str | None], seed: int
+    paths: tuple[Path, Path | None, Path | None], form: tuple[Column, Column, str | None], seed: int, scheme: str
 ) -> tuple[list[Sentence], list[Sentence], list[Sentence]]:
-    """The sentences to learn from, for validation and for the test. `form` is what `columns.read` needs."""
+    """The sentences to learn from, for validation and for the test. `form` is what `columns.read` needs.
+
+    With a scheme, a sentence for validation must have a sure tag for each word.
+    """
     learned, checked, scored = ([] if path is None else columns.read(path, *form) for path in paths)
     if paths[1] is None:
         if len(learned) < 2:
             raise ValueError(f"{paths[0]} has one sentence: give a file for --valid, or more sentences")
         order = torch.randperm(len(learned), generator=torch.Generator().manual_seed(seed)).tolist()
-        held = max(len(learned) // 10, 1)
-        checked, learned = [learned[i] for i in order[:held]], [learned[i] for i in order[held:]]
+        sure = [i for i in order if scheme == "none" or is_sure(learned[i].tags)]
+        if not sure:
+            raise ValueError(f"{paths[0]} has no sentence in which each tag is one label: give a file for --valid")
+        held = dict.fromkeys(sure[: max(len(learned) // 10, 1)])
+        checked, learned = [learned[i] for i in held], [learned[i] for i in order if i not in held]
     return learned, checked, scored
 
 

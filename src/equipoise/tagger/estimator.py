@@ -24,6 +24,7 @@ from .splitting import NEWEST, split_words
 from .tagset import TagSet, infer
 from .training import Settings, default_patience, fit
 from .training_state import Epoch, line
+from .unsure import options
 from .words import Text
 
 Words = Sequence[Any]
@@ -104,6 +105,8 @@ class Tagger:
             model, own = start(tags, train, self.net, self.encoder, **chosen)
         else:
             missing = sorted({tag for x in train for tag in x.tags} - set(model.tags.labels))
+            if model.tags.scheme != "none":
+                missing = sorted({label for tag in missing for label in options(tag)} - set(model.tags.labels))
             if missing:
                 raise ValueError(f"{source} has tags that the trained model does not have: {', '.join(missing[:8])}")
             own = replace(settings(model, len(train), **chosen), start_from_labels=False)

@@ -16,6 +16,7 @@ from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 from ..files import tensors
 from ..files.errors import DataError
+from ..incomplete import UNKNOWN
 from ..labels import Span
 from ..spans.probability import type_probabilities
 from .batches import cut
@@ -24,6 +25,7 @@ from .linear import Linear
 from .net import BiLSTM
 from .splitting import NEWEST, RULES
 from .tagset import TagSet
+from .unsure import numbered
 
 CHUNK, CHUNK_WORDS = 64, 64 * 256
 """Sentences per call of the net in prediction, and their words with padding."""
@@ -72,21 +74,24 @@ class TaggingModel(nn.Module):
         self.about: dict[str, Any] = {}  # how it was trained
 
     def loss(self, sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], *, bf16: bool = False) -> Tensor:
-        """The mean negative log-likelihood of the tags. With `bf16` the net computes in bfloat16, the CRF never."""
+        """The mean negative log-likelihood of the tags, some of which may be `unsure`.
+
+        With `bf16` the net computes in bfloat16, the CRF never.
+        """
         with torch.autocast(next(self.parameters()).device.type, torch.bfloat16, enabled=bf16):
             unary, mask = self.net(sentences)
         unary = unary.float()
         if not unary.isfinite().all():
             raise NoScoresError("scores of the net are not finite")
-        labels = torch.full(mask.shape, IGNORE)
-        for row, each in zip(labels, tags, strict=True):
-            row[: len(each)] = torch.tensor([self.number[tag] for tag in each])
-        loss: Tensor = self.crf.loss(unary, labels.to(mask.device), mask)
+        labels, sets = numbered(tags, self.number, mask.shape[-1])
+        unknown = True if (labels == UNKNOWN).any() else None
+        sets = None if sets is None else sets.to(mask.device)
+        loss: Tensor = self.crf.loss(unary, labels.to(mask.device), mask, allowed=sets, unknown=unknown)
         return loss
 
     def start_from_labels(self, tags: Iterable[Sequence[str]]) -> None:
         """Set the transitions of a new tagger by the tags of its training sentences."""
-        self.crf.start_from_labels(torch.tensor([self.number[tag] for tag in x], dtype=torch.long) for x in tags)
+        self.crf.start_from_labels(numbered([x], self.number, len(x))[0] for x in tags)
 
     @torch.no_grad()
     def tag(self, sentences: Iterable[Sequence[Any]], *, probabilities: bool = True, best: int = 0) -> Iterator[Tagged]:

@@ -11,6 +11,7 @@ from ..constraints import Constraints, from_labels
 from ..labels import Span, to_spans
 from ..spans.tables import UNTYPED, Tables, fitting, tables, unbroken
 from .columns import Sentence
+from .unsure import is_sure, options
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ def infer(sentences: Sequence[Sentence], scheme: str | None, source: object) -> 
     >>> infer([Sentence(("a", "b"), ("I-NP", "B-NP"))], None, "a.conll").scheme
     'IOB1'
     """
-    seen = sorted({tag for sentence in sentences for tag in sentence.tags})
     if scheme == "none":
-        return TagSet(tuple(seen), "none")
+        return TagSet(tuple(sorted({tag for sentence in sentences for tag in sentence.tags})), "none")
+    seen = sorted({label for tag in {tag for one in sentences for tag in one.tags} for label in options(tag)})
     if seen == ["O"]:
         raise ValueError(f"{source} has only the tag O: there are no spans to learn")
     labels = ("O", *(tag for tag in seen if tag != "O"))
@@ -60,4 +61,4 @@ def infer(sentences: Sequence[Sentence], scheme: str | None, source: object) -> 
         rules = {name: from_labels(labels, name) for name in names or ["IOB2"]}
     except ValueError as error:
         raise ValueError(f"{source}: {error}; for plain labels use --scheme none") from None
-    return TagSet(labels, unbroken([sentence.tags for sentence in sentences], rules))
+    return TagSet(labels, unbroken([one.tags for one in sentences if is_sure(one.tags)], rules))
