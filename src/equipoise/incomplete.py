@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .chain import backends, dispatch, inference, restricted, scoring
+from .chain import backends, dispatch, inference, restricted, scoring, totals
 from .chain.checks import check_device, given, problem
 from .chain.problem import Problem, positions
 from .chain.reference import finite, logsumexp
@@ -25,15 +25,20 @@ UNKNOWN = -1
 """A label that may be any label. Its position stays in the chain; a label of -100 removes its position."""
 
 
-def partial(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Tensor | None = None) -> Tensor:
+def partial(
+    unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Tensor | None = None, *, reduction: str = "none"
+) -> Tensor:
     """-log P(y_t in A_t for all t) = log Z - log Z(A), (*batch,): the likelihood of sets of labels.
+
+    Reductions as in `objectives.likelihood`.
 
     >>> unary, pairwise = torch.zeros(3, 2), torch.zeros(2, 2)
     >>> allowed = torch.tensor([[True, False], [True, True], [True, False]])
     >>> f"{partial(unary, pairwise, allowed).exp():.4f}"  # two labellings of eight
     '4.0000'
     """
-    return restricted.gap(given(unary, pairwise, lengths), check_sets(allowed, unary))
+    total = totals.total_by_name(reduction)
+    return restricted.gap(given(unary, pairwise, lengths), check_sets(allowed, unary), total)
 
 
 def partial_marginal(unary: Tensor, pairwise: Tensor, allowed: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -19,16 +19,21 @@ from .cpu import backend as cpu
 from .derivatives import apply
 from .problem import Problem
 from .scoring import relative_to_labels
+from .totals import Total
 
 
-def gap(chain: Problem, allowed: Tensor) -> Tensor:
-    """log Z - log Z(A), (*batch,); +inf if the sets have no labelling. allowed: booleans, (*batch, L, M)."""
+def gap(chain: Problem, allowed: Tensor, total: Total | None = None) -> Tensor:
+    """log Z - log Z(A), (*batch,), or their total; +inf if the sets have no labelling.
+
+    allowed: booleans, (*batch, L, M).
+    """
     chain, backend = backends.choose(chain)
     if chain.unary.shape[-2] >= LONG:
         chain = _relative(chain, allowed)
     if backend == "cpu" and dispatch.recorded(chain):
-        return apply(FusedGap, *chain, allowed)
-    return _gap(chain, allowed)
+        return apply(FusedGap, *chain, allowed, total)
+    losses = _gap(chain, allowed)
+    return losses if total is None else total(losses, chain.lengths)
 
 
 LONG = 512
@@ -67,15 +72,25 @@ def _difference(log_z: Tensor) -> Tensor:
 
 
 class FusedGap(Function):
-    """(unary, pairwise, lengths, allowed) -> the losses, (*batch,), in C; the gradient is computed with the value."""
+    """(unary, pairwise, lengths, allowed, total or None) -> the losses, (*batch,), or their total, in C.
+
+    The gradient for weights of 1 is computed with the value.
+    """
 
     @staticmethod
-    def forward(ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, allowed: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, unary: Tensor, pairwise: Tensor, lengths: Tensor, allowed: Tensor, total: Total | None
+    ) -> Tensor:
         ctx.save_for_backward(unary, pairwise, lengths, allowed)
-        one = torch.ones_like(lengths, dtype=unary.dtype)
-        value, *ctx.gradient = _with_gradient(unary, pairwise, lengths, allowed, one)
+        ctx.total = total
+        weight = _weights(total, unary.new_ones(() if total is not None else lengths.shape), lengths)
+        value, *ctx.gradient = _with_gradient(unary, pairwise, lengths, allowed, weight)
         losses = value[0] - value[1]
-        return losses if math.isfinite(losses.sum()) else _difference(value)
+        summed = torch.dot(losses.flatten(), weight.flatten())
+        if math.isfinite(summed):
+            return losses if total is None else summed
+        losses = _difference(value)
+        return losses if total is None else total(losses, lengths)
 
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
@@ -83,15 +98,21 @@ class FusedGap(Function):
         gradient, ctx.gradient = ctx.gradient, None  # used once: the caller may modify it
         scaled: Any = None
         if torch.is_grad_enabled() or not backends.accepts("cpu", weight):
-            loss = _gap(Problem(unary, pairwise, lengths), allowed)
+            losses = _gap(Problem(unary, pairwise, lengths), allowed)
+            loss = losses if ctx.total is None else ctx.total(losses, lengths)
             wanted = [x for x in (unary, pairwise) if x.requires_grad]
             each = iter(torch.autograd.grad(loss, wanted, weight, create_graph=torch.is_grad_enabled()))
             scaled = [next(each) if x.requires_grad else None for x in (unary, pairwise)]
         elif gradient is not None:
             scaled = cpu.scale(weight, *gradient)
-        if scaled is None:  # the weights differ
-            scaled = _with_gradient(unary, pairwise, lengths, allowed, weight)[1:]
-        return *scaled, None, None
+        if scaled is None:  # the weights differ, or this is a second backward pass
+            scaled = _with_gradient(unary, pairwise, lengths, allowed, _weights(ctx.total, weight, lengths))[1:]
+        return *scaled, None, None, None
+
+
+def _weights(total: Total | None, weight: Tensor, lengths: Tensor) -> Tensor:
+    """The weight of each loss, (*batch,), from that of their total."""
+    return weight if total is None else total.gradient(weight, lengths).expand(lengths.shape)
 
 
 def _with_gradient(

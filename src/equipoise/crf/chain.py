@@ -4,14 +4,17 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 (U', W') = scaling(U, W);  transitions that the constraints forbid score -inf
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import diagnosis
-from ..chain.totals import check_reduction
+from .. import diagnosis, objectives
+from ..chain.problem import Problem
+from ..chain.restricted import gap
+from ..chain.totals import check_reduction, total_by_name
 from ..constraints import Constraints
 from ..masking import Unmasked
 from ..objectives import Objective
@@ -195,6 +198,10 @@ class ChainCRF(Predictions):
             if sets is not None and rules is not None:
                 sets, unmasked = enforce(self.on_invalid, rules, sets, unmasked, self._reads_values(sets), given.name)
             potentials, penalty = self._learning_potentials(unary, on, unmasked)
+            if asked.loss is objectives.likelihood and sets is not None and penalty is None and not given.weighted:
+                loss = gap(Problem(*potentials), sets, total_by_name(reduction, empty=unmasked.empty))
+                if not self._reads_values(loss) or math.isfinite(loss.detach().sum()):
+                    return unmasked.blank(loss, 0) if reduction == "none" else loss
             losses, weights = given.losses(asked, potentials, sets, unmasked, strict=rules is None)
             if self._reads_values(losses) and not bool(unmasked.blank(losses, 0).isfinite().all()):
                 if sets is not None:
