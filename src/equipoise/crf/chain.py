@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import diagnosis, objectives
-from ..chain.problem import Problem
+from ..chain import checks
 from ..chain.restricted import gap
 from ..chain.totals import check_reduction, total_by_name
 from ..constraints import Constraints
@@ -199,7 +199,7 @@ class ChainCRF(Predictions):
                 sets, unmasked = enforce(self.on_invalid, rules, sets, unmasked, self._reads_values(sets), given.name)
             potentials, penalty = self._learning_potentials(unary, on, unmasked)
             if asked.loss is objectives.likelihood and sets is not None and penalty is None and not given.weighted:
-                loss = gap(Problem(*potentials), sets, total_by_name(reduction, empty=unmasked.empty))
+                loss = gap(checks.given(*potentials), sets, total_by_name(reduction, empty=unmasked.empty))
                 if not self._reads_values(loss) or math.isfinite(loss.detach().sum()):
                     return unmasked.blank(loss, 0) if reduction == "none" else loss
             losses, weights = given.losses(asked, potentials, sets, unmasked, strict=rules is None)

@@ -111,10 +111,12 @@ class Supervision(NamedTuple):
 
     def check_values(self, unary: Tensor, on: Tensor | None) -> None:
         """Raise if a label, a weight or a target is out of range at a position that is on."""
-        on = torch.ones_like(unary[..., 0], dtype=torch.bool) if on is None else on
-        if self.labels is not None:
+        on = torch.ones((), dtype=torch.bool, device=unary.device) if on is None else on
+        if self.labels is not None and self.labels.numel():
             labels = int64("labels", self.labels)
-            check_label_values(unary, labels, on & (labels != UNKNOWN))
+            low, high = labels.aminmax()  # cheap test that settles most cases
+            if low < UNKNOWN or high >= unary.shape[-1]:
+                check_label_values(unary, labels, on & (labels != UNKNOWN))
         for name in ("weights", "class_weights"):
             x = getattr(self, name)
             if x is not None and (wrong := first(~((x >= 0) & (x < torch.inf)))) is not None:
@@ -129,8 +131,10 @@ class Supervision(NamedTuple):
         """The positions that count, (*batch, L); None for all."""
         if self.labels is None:
             return None if mask is None else mask != 0
-        there = int64("labels", self.labels) != IGNORE
-        return there if mask is None else there & (mask != 0)
+        labels = int64("labels", self.labels)
+        if mask is None and readable(labels) and not bool((labels == IGNORE).any()):
+            return None
+        return labels != IGNORE if mask is None else (labels != IGNORE) & (mask != 0)
 
     def sets(self, unmasked: Unmasked, num_labels: int) -> Tensor | None:
         """The compacted sets: those of the labels, of `allowed`, or of both; of all labels in empty sequences."""
