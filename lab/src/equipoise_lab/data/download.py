@@ -2,6 +2,8 @@
 
 Until then the data is in NAME.part, and a later call resumes from there. NAME.part.json stores the server's version of
 the file (its ETag or Last-Modified), so that parts of two versions are never joined.
+
+This is not left to a library such as pooch, which checks digests, but neither resumes a download nor limits its size.
 """
 
 import http.client

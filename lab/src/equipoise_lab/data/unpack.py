@@ -4,6 +4,8 @@ The whole archive is refused if a name in it is absolute, contains `..` or occur
 or anything other than a file or a folder; or if it has more members or bytes than allowed. Bytes are counted as they
 are read, not as the archive declares them. Files are written to a temporary folder next to the target, which is renamed
 at the end. Archives inside an archive are not unpacked.
+
+The filters of `tarfile` have some of these rules, but for tar only, and count no bytes.
 """
 
 import errno
