@@ -165,9 +165,15 @@ def test_the_api_page_lists_every_method_of_a_layer(layer: type) -> None:
     text = re.sub(r"\s+", " ", (DOCS / "api.md").read_text())
     assert signature(layer) in text
     inherited = {"forward", "extra_repr"}
-    for item, function in vars(layer).items():
-        if inspect.isfunction(function) and not item.startswith("_") and item not in inherited:
+    for item, function in methods_of(layer).items():
+        if item not in inherited:
             assert f"`{signature(function)}`" in text, item
+
+
+def methods_of(layer: type) -> dict[str, Any]:
+    """The public methods of a layer, also those of its own base classes."""
+    own = [vars(base) for base in layer.__mro__ if base.__module__.startswith("equipoise.")]
+    return {x: f for each in own for x, f in each.items() if inspect.isfunction(f) and not x.startswith("_")}
 
 
 def test_files_named_on_the_architecture_page_exist() -> None:
@@ -207,8 +213,7 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
             if not inspect.ismodule(getattr(module, item)):
                 assert f"{module.__name__}.{item}" in shown, f"{module.__name__}.{item}"
     for layer in (equipoise.ChainCRF, equipoise.GaussianCRF):
-        methods = [x for x, value in vars(layer).items() if inspect.isfunction(value) and not x.startswith("_")]
-        assert {f"equipoise.{layer.__name__}.{x}" for x in methods if x != "extra_repr"} <= shown
+        assert {f"equipoise.{layer.__name__}.{x}" for x in methods_of(layer) if x != "extra_repr"} <= shown
 
 
 @pytest.mark.slow
