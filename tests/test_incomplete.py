@@ -12,7 +12,7 @@ from strategies import Chain
 from strategies import chains as random_chains
 from torch import Tensor
 
-from equipoise import UNKNOWN, objectives
+from equipoise import UNKNOWN, ChainCRF, objectives
 from equipoise.incomplete import sets_of
 
 Definition = Callable[[Enumeration, Tensor], Tensor]
@@ -163,3 +163,24 @@ def test_arguments() -> None:
     with pytest.raises(TypeError, match="targets must be a floating-point tensor"):
         objectives.soft(unary, pairwise, torch.ones(4, 3, dtype=torch.bool))
     assert sets_of(torch.tensor([UNKNOWN, 1, -100]), 2).tolist() == [[True, True], [False, True], [False, False]]
+
+
+def test_vmap_and_compiled_layers() -> None:
+    """A batch of calls, and a traced loss and prediction of a layer, give the values of the plain call."""
+    draws = torch.Generator().manual_seed(0)
+    unary, pairwise = torch.randn(3, 4, 2, generator=draws), torch.randn(2, 2, generator=draws)
+    allowed, crf = random_sets(unary, draws), ChainCRF(2)
+    got = torch.vmap(lambda u, sets: objectives.partial(u, pairwise, sets))(unary, allowed)
+    torch.testing.assert_close(got, objectives.partial(unary, pairwise, allowed))
+    labels = torch.tensor([[0, UNKNOWN, 1, -100]] * 3)
+
+    def both(scores: Tensor) -> tuple[Tensor, Tensor]:
+        return crf.loss(scores, labels, allowed=allowed), crf.decode(scores, allowed=allowed)
+
+    labels = torch.where(allowed.gather(-1, labels.clamp(min=0)[..., None])[..., 0], labels, UNKNOWN)
+    inputs = unary.clone().requires_grad_()
+    loss, best = torch.compile(both, backend="aot_eager", fullgraph=True)(inputs)
+    (gradient,) = torch.autograd.grad(loss, inputs)
+    want, again = both(unary.requires_grad_())
+    torch.testing.assert_close((loss, gradient), (want, torch.autograd.grad(want, unary)[0]))
+    assert torch.equal(best, again)
