@@ -8,8 +8,10 @@ import torch
 from tagger.small import sentences
 
 from equipoise import Tagger
+from equipoise.tagger.folder import WEIGHTS
 from equipoise.tagger.linear import Linear
 from equipoise.tagger.templates import of_words
+from equipoise.tagger.training import fit
 
 TRAIN, TEST = sentences(40), sentences(20, seed=1)
 X, Y = [list(x.words) for x in TRAIN], [list(x.tags) for x in TRAIN]
@@ -90,6 +92,27 @@ def test_weights_say_what_was_learned(tagger: Tagger) -> None:
     model = tagger.model_
     unary = model.crf.potentials(*model.net([("in",)])).unary.detach()
     assert score == pytest.approx(float(unary[0, 0, model.number["B-LOC"]]), rel=1e-4)
+
+
+def test_an_interrupted_training_continues_with_identical_bytes(tmp_path: Path) -> None:
+    """The state of Adagrad is written and read."""
+    (whole, settings), (part, _) = (Tagger(net="features", epochs=3).start(TRAIN) for _ in range(2))
+    history = fit(whole, TRAIN, TEST, settings, tmp_path / "whole")
+
+    def stop(batch: int, batches: int, loss: float) -> None:
+        if batch == batches:
+            calls.append(batch)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    calls: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        fit(part, TRAIN, TEST, settings, tmp_path / "part", step=stop)
+    again, _ = Tagger(net="features", epochs=3).start(TRAIN)
+    assert [x.loss for x in fit(again, TRAIN, TEST, settings, tmp_path / "part", resume=True)] == [
+        x.loss for x in history
+    ]
+    assert (tmp_path / "part" / WEIGHTS).read_bytes() == (tmp_path / "whole" / WEIGHTS).read_bytes()
 
 
 def test_errors(tagger: Tagger, of_dictionaries: Tagger) -> None:

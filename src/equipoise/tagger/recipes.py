@@ -14,7 +14,8 @@ from .tagset import TagSet
 from .training import Settings, default_epochs
 
 NETS = ("bilstm", "features")
-FEATURE_EPOCHS = 5
+FEATURE_BATCH, FEATURE_EPOCHS, FEATURE_STEPS = 16, 4, 300
+"""Of a net of features: sentences per step at most, epochs and steps at least."""
 LARGEST_BATCH, SMALLEST_BATCH = 32, 4
 """Sentences per step. Few sentences make small batches, so that an epoch has several steps."""
 
@@ -58,9 +59,9 @@ def settings(
 ) -> Settings:
     """The settings of a training of this model on so many sentences; None is chosen here."""
     if isinstance(model.net, Linear):
-        batch = min(max(sentences // 10, SMALLEST_BATCH), 16) if batch is None else batch
-        number = default_epochs(sentences, batch, 500, least=FEATURE_EPOCHS) if epochs is None else epochs
-        highest = 0.2 if learning_rate is None else learning_rate
+        batch = min(max(sentences // 10, SMALLEST_BATCH), FEATURE_BATCH) if batch is None else batch
+        number = default_epochs(sentences, batch, FEATURE_STEPS, least=FEATURE_EPOCHS) if epochs is None else epochs
+        highest = 0.1 if learning_rate is None else learning_rate
         return Settings(number, highest, batch, clip=math.inf, seed=seed, optimizer="adagrad")
     if isinstance(model.net, BiLSTM):
         batch = default_batch(sentences) if batch is None else batch

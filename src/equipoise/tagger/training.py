@@ -10,6 +10,7 @@ epoch.
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,11 +33,6 @@ WORDS = 512
 """Words per sentence of a full batch, with padding: only a batch with longer sentences has fewer of them."""
 HIGHEST_RATE = 1e30
 """AdamW divides the rate by numbers down to 0.1, in float32."""
-
-ACCUMULATED = 1e-2
-"""The sum of squares with which Adagrad starts for a net of features. With 0, the first step of every feature would
-have the same size, so that rare features would have too much weight: on text chunking that costs a point of F1.
-"""
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ def fit(
     validation sentences it is that of the last epoch. `watch` is called after each epoch with the history, `step` after
     each batch with its number, the number of batches and the loss.
     """
-    optimizer = _optimizer(tagger, settings)
+    optimizer = _optimizer(tagger, settings, train)
     shapes = {name: tuple(x.shape) for name, x in tagger.state_dict().items()}
     own = {name: value for name, value in asdict(settings).items() if name != "patience"}
     key = {**own, "data": digest(train, valid), "model": digest(tagger.tags, shapes)}
@@ -150,13 +146,27 @@ def fit(
     return history
 
 
-def _optimizer(tagger: TaggingModel, settings: Settings) -> torch.optim.Optimizer:
+def _optimizer(tagger: TaggingModel, settings: Settings, train: Sequence[Sentence]) -> torch.optim.Optimizer:
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(tagger.parameters(), settings.learning_rate, weight_decay=settings.decay)
     optimizer = torch.optim.Adagrad(tagger.parameters(), settings.learning_rate)
     for parameter in tagger.net.parameters():
-        optimizer.state[parameter]["sum"].fill_(ACCUMULATED)
+        optimizer.state[parameter]["sum"].fill_(typical_gradient(train, settings.batch) ** 2)
     return optimizer
+
+
+def typical_gradient(sentences: Sequence[Sentence], batch: int) -> float:
+    """The mean of (1 - p) / batch over words, where p is the frequency of the word's tag.
+
+    This is about the first gradient of a feature that occurs once in a batch. The sums of squares of Adagrad start at
+    its square. If they started at 0, the first step of every feature would have the same size, and rare features would
+    have too much weight: on CoNLL-2000 that costs a point of F1.
+
+    >>> typical_gradient([Sentence(("in", "Rome"), ("O", "B-LOC"))], 10)
+    0.05
+    """
+    counts = Counter(tag for sentence in sentences for tag in sentence.tags)
+    return (1 - sum((count / counts.total()) ** 2 for count in counts.values())) / batch
 
 
 def _f1(tagger: TaggingModel, sentences: Sequence[Sentence]) -> float:
