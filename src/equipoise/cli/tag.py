@@ -71,8 +71,8 @@ def tag_train(
         tag_column: Column of the tag, likewise. By default the one that the header names tag, ner or label, or the
             last.
         separator: Text between columns; by default a tab if the first line has one, otherwise spaces.
-        epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs, with
-            features 300 steps and at least 4 epochs.
+        epochs: Number of epochs; by default about 2,500 steps, between 10 and 100 epochs; with an encoder 5 epochs;
+            with features 300 steps and at least 4 epochs.
         learning_rate: Highest learning rate; by default 0.002, with an encoder 0.0001, with features 0.1.
         batch: Sentences per step; by default 32, fewer for less than 1,024 sentences; with features at most 16.
         patience: Epochs without a better F1 in validation that end the training; by default half of all, at least 10;
