@@ -31,6 +31,14 @@ def _registered() -> Iterator[None]:
 
 
 @pytest.fixture
+def _double() -> Iterator[None]:
+    """Run in float64, so that two computations of a number agree to many digits."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs `equipoise tag ...` or `equipoise-lab ...` in this process, and returns its exit code."""
     import equipoise.cli

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torchcrf
 from scaling.test_any_rate import LABELS, draw, transitions
+from seeded import seeded
 from torch import Tensor
 
 from equipoise import ChainCRF, chain, constraints, objectives
@@ -15,10 +16,6 @@ from equipoise.compat.torchcrf import CRF, to_chain_crf
 from equipoise.scaling import Fixed, Learned, Offline
 
 pytestmark = pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor")  # from pytorch-crf
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def example(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

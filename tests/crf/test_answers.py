@@ -2,16 +2,13 @@
 
 import pytest
 import torch
+from seeded import seeded
 from torch import Tensor
 
 from equipoise import ChainCRF, chain, constraints, scaling
 
 BIO = constraints.from_labels(["O", "B-X", "I-X", "B-Y", "I-Y"], "BIO")
 MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.bool)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture

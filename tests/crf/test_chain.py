@@ -9,16 +9,13 @@ import torch
 from enumeration import Enumeration
 from hypothesis import given
 from hypothesis import strategies as st
+from seeded import seeded
 from torch import Tensor
 
 from equipoise import ChainCRF, chain, constraints, objectives, scaling
 
 LABELS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 BIO = constraints.from_labels(LABELS, "BIO")
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def example(b: int = 3, length: int = 5, m: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:

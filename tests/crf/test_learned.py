@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from seeded import seeded
 from torch import Tensor
 
 from equipoise import ChainCRF, GaussianCRF, constraints, objectives
@@ -11,10 +12,6 @@ from equipoise.scaling import Learned
 from equipoise.scaling.learned import PAIRWISE_START
 
 BIO = constraints.from_labels(["O", "B-X", "I-X"], "BIO")
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def example(seed: int = 0, b: int = 4, length: int = 6, m: int = 3, size: float = 5.0) -> tuple[Tensor, Tensor, Tensor]:

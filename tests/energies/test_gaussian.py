@@ -1,6 +1,6 @@
 """The Gaussian CRF as an energy: the same numbers as `GaussianCRF`, one image at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -11,14 +11,8 @@ from equipoise import GaussianCRF, gaussian, scaling
 from equipoise.energies import Embedded, GaussianEnergy, PixelGrid, RandomPairs, balance
 from equipoise.energies.gaussian import DEFINITE
 
+pytestmark = pytest.mark.usefixtures("_double")
 E, B, S, M, D = 2, 3, 6, 2, 4
-
-
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 KINDS = ["bounded", "normalized", "raw"]

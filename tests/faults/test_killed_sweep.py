@@ -53,16 +53,6 @@ def test_a_sweep_continues_after_kills_of_a_worker_and_of_itself(
     assert results(store) == results(tmp_path / "truth.jsonl")
 
 
-def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
-    process = start(tmp_path / "runs.jsonl", 4, 100_000, workers=2)
-    wait_until(lambda: len(list(tmp_path.glob("*.checkpoint"))) == 2)  # both are training
-    both = workers(process.pid)
-    assert len(both) == 2
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not any(map(alive, both)), seconds=5.0)
-
-
 def test_finished_runs_of_workers_are_stored_before_their_portion_ends(tmp_path: Path) -> None:
     """The portion has a short run, and one that does not end in this test."""
     store = tmp_path / "runs.jsonl"

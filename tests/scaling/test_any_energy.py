@@ -5,17 +5,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from seeded import normal
 from torch import Tensor
 
 from equipoise import scaling
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
 
 
 def energies(fields: Tensor, couplings: Tensor) -> Tensor:

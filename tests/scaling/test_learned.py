@@ -5,19 +5,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from seeded import normal, seeded
 from torch import Tensor
 
 from equipoise import objectives
 from equipoise.scaling.learned import HORIZON, PAIRWISE_START, Learned, State, measured
 from equipoise.scaling.pace import SMOOTHING, STEP
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
 
 
 def fresh(*replicas: int) -> State:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from seeded import seeded
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -9,10 +10,6 @@ from equipoise import ChainCRF, constraints
 from equipoise.scaling import Learned
 
 BIO = constraints.from_labels(["O", "B-X", "I-X"], "BIO")
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def batch(seed: int) -> tuple[Tensor, Tensor]:

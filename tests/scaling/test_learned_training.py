@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from scaling import learned_ranks
+from seeded import seeded
 from torch import Tensor, nn
 
 from equipoise import ChainCRF
@@ -22,10 +23,6 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda x: torch.optim.SGD(x, 0.1, momentum=0.9),
     "rmsprop": lambda x: torch.optim.RMSprop(x, 1e-4),
 }
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def batch(seed: int, b: int = 4) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from seeded import normal, seeded
 from torch import Tensor
 from torch.autograd import gradcheck
 
@@ -35,14 +36,6 @@ METHODS: dict[str, tuple[Callable[[], scaling.Scaling], Formula]] = {
 }
 CHECKED = ["offline", "regularized", "normalized"]
 NORMALIZING = [*CHECKED, "learned"]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
 
 
 def size(rows: Tensor) -> float:

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scaling import ranks
+from seeded import seeded
 from torch import Tensor
 
 from equipoise import ChainCRF, constraints, objectives, scaling
@@ -20,10 +21,6 @@ from equipoise.scaling.online import GRID, newton
 
 BIO = constraints.from_labels(["O", "B-X", "I-X"], "BIO")
 NUMBERS = st.one_of(st.floats(-1e6, 1e6, width=32), st.sampled_from([math.nan, math.inf]))
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def test_the_grid_is_that_of_appendix_b() -> None:

@@ -93,11 +93,6 @@ def transformed() -> bool:
     return not is_compiling() and bool(_are_functorch_transforms_active())
 
 
-def in_transform() -> bool:
-    """Whether a transform of torch.func is active, also in a trace."""
-    return bool(_are_functorch_transforms_active())
-
-
 def eager() -> bool:
     """Whether execution is eager on plain tensors: no trace, no transform, no dispatch mode, no forward mode.
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab.cli.few_words import use_few_words
 
 import equipoise
 from equipoise_lab import tasks
@@ -21,13 +20,6 @@ from equipoise_lab.schemes import SCHEMES
 from equipoise_lab.training import Model
 
 Call = Callable[..., int]
-
-
-@pytest.fixture
-def call(command: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`command` with few words."""
-    use_few_words(monkeypatch)
-    return command
 
 
 def test_train_writes_a_model_that_predict_reads(

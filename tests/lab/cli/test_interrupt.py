@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab.cli.few_words import FewWords, use_few_words
+from lab.cli.few_words import FewWords
 from torch import Tensor
 
 from equipoise_lab.run.store import Store
@@ -15,13 +15,6 @@ from equipoise_lab.tasks.ocr import OCR
 from equipoise_lab.tasks.task import mean
 
 Call = Callable[..., int]
-
-
-@pytest.fixture
-def call(command: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`command` with few words."""
-    use_few_words(monkeypatch)
-    return command
 
 
 def interrupt_in_epoch(epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:

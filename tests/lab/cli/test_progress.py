@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab.cli.few_words import use_few_words
 
 from equipoise_lab.cli import progress
 from equipoise_lab.recipe import Recipe
@@ -14,13 +13,6 @@ from equipoise_lab.training.replica import Epoch, Replica
 
 Call = Callable[..., int]
 NUMBERS = r"loss \d+\.\d{4}, accuracy \d+\.\d\d %, best \d+\.\d\d %"
-
-
-@pytest.fixture
-def call(command: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`command` with few words."""
-    use_few_words(monkeypatch)
-    return command
 
 
 def after(recipe: Recipe, *valid: float) -> Replica:

@@ -1,7 +1,5 @@
 """Many nets at once equal the reference net, one at a time: scores, gradients and running statistics."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from lab.nets.plain_unet import PlainUNet, stacked
@@ -10,14 +8,8 @@ from torch import Tensor
 from equipoise_lab.nets.convolution import conv3x3
 from equipoise_lab.nets.unet import UNet
 
+pytestmark = pytest.mark.usefixtures("_double")
 E, B, S = 3, 4, 16
-
-
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def images(seed: int = 0, count: int = B) -> Tensor:

@@ -1,6 +1,5 @@
 """Tagging trains with every scheme, as transformers and torch.optim do, and does not depend on the stack."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EQUIPOISE_DATA", str(tmp_path))  # not the real corpora
     tiny.write(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def recipe(scheme: str, **more: Any) -> Recipe:
