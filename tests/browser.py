@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,14 @@ class Tab:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def until(self, script: str) -> None:
+        """Wait for an expression to be true."""
+        for _ in range(20 * SECONDS):
+            if self.run(script):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"it did not become true: {script}")
 
     def _next(self) -> Any:
         while b"\0" not in self.rest:

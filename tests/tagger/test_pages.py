@@ -160,6 +160,7 @@ def test_a_browser_shows_the_row_of_a_span_on_a_click(
             assert tab.run(shown) == 0
             wanted = tab.run("document.querySelector('a.span').title")
             tab.run("document.querySelector('a.span').click()")
+            tab.until("document.querySelector('tr:target') !== null")
             assert tab.run("document.querySelector('tr:target').cells[2].innerText") == wanted
             assert tab.run(shown) == 1
             assert tab.run("document.querySelectorAll('script, img').length") == 0
