@@ -12,6 +12,8 @@ beyond the length do not count. A labelling that the scores forbid (-inf) has an
 and `mean_field` if each of its labels is possible by itself. A sequence with a score of NaN or +inf within its length
 has a loss of NaN and NaN gradients, also where its labels are forbidden; the other sequences are not affected.
 
+`partial`, `soft` and their like are the same losses for labels that are not known exactly (`equipoise.incomplete`).
+
 `OBJECTIVES` has all of them by name. `ChainCRF` also takes an `Objective` of your own.
 """
 
