@@ -35,8 +35,8 @@ class ChainCRF(Predictions):
 
     Shapes: unary (*batch, L, M), labels (*batch, L), mask (*batch, L). A mask is boolean (or 0 and 1) and may have any
     pattern: the chain runs over the positions that are on, and results come back in place, with -100 (labels) or 0
-    (log-marginals) elsewhere. A label of -100 removes its position in `loss`; give `decode` the same mask. A label of -1
-    (`equipoise.UNKNOWN`) keeps it, and any label may be right. Labels have any integer type; an unsigned one cannot
+    (log-marginals) elsewhere. A label of -100 removes its position in `loss`; give `decode` the same mask. A label of
+    -1, `equipoise.UNKNOWN`, keeps it, and any label may be right. Labels have any integer type; an unsigned one cannot
     hold -100, so give a mask. A sequence without any position does not count: its loss is 0 and no mean includes it.
 
     Args:
