@@ -63,7 +63,7 @@ def tag_run(
     if html is not None:
         first = _tagged(tagger, islice(texts, MOST_SENTENCES), best=BEST)
         tagged = chain(first, _tagged(tagger, texts))
-        write_whole(html, page(tagged, f"{source.name}, tagged by {model}", tagger.tags, tagger.transitions()))
+        write_whole(html, page(tagged, f"{name_of(source.name)}, tagged by {model}", tagger.tags, tagger.transitions()))
         return
     written = tag_output.as_json if as_json else tag_output.as_columns if conll else tag_output.in_brackets
     with printing("it is incomplete"):
@@ -111,7 +111,7 @@ def tag_score(
     check_tags(tagger.tags, sentences, source, "the model")
     scores = report.scored(tagger, sentences)
     if html is not None:
-        write_whole(html, report.page(f"{name_of(source)}, tagged by {model}", tagger, scores, sentences))
+        write_whole(html, report.page(f"{name_of(source.name)}, tagged by {model}", tagger, scores, sentences))
     found = scores.evaluation
     with printing("it is incomplete"):
         shown = [to_json(tag_output.fields(found), 1)] if as_json else [*table(found), *confusion_lines(found)]
