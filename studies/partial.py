@@ -18,8 +18,8 @@ How the loss treats a missing label:
     some         as "any", but a tenth of the sentences have all of their labels
     soft         O with probability 0.9, and any other label with the same probability: `objectives.soft`
 
-All runs of a corpus have the same number of steps, the recipe of the tables of tagging with `learned` scaling at the
-rate 1e-4, and nothing is tuned. It needs torch and numpy only.
+All runs of a corpus have the same number of steps and the recipe of the tables of tagging, with `learned` scaling at
+the rate 1e-4. Nothing is tuned.
 """
 
 import argparse
@@ -213,8 +213,7 @@ def record(run: Run, score: float | None, sentences: int, options: argparse.Name
     return run._asdict() | {"test": test, "sentences": sentences} | about
 
 
-class TimeUpError(Exception):
-    """The time limit."""
+class TimeUpError(Exception): ...
 
 
 def recorded(path: Path) -> set[str]:

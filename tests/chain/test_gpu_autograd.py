@@ -185,14 +185,16 @@ def test_a_module_that_decodes_can_be_exported_on_the_device() -> None:
 
 
 @pytest.mark.usefixtures("use_kernels")
-def test_sets_of_labels() -> None:
+@pytest.mark.parametrize(("batch", "own"), [((3,), ()), ((2, 2), (2, 1))])
+def test_sets_of_labels(batch: tuple[int, ...], own: tuple[int, ...]) -> None:
     """The chain and the restricted chain are one batch for the kernels; one sequence has another weight."""
-    p = make((3,), 4, 3)
+    p = make(batch, 4, 3, own)
     allowed = p.unary > p.unary.mean(-1, keepdim=True)
-    weight = torch.tensor([1.0, 1.0, 0.5], device=DEVICE)
+    weight = torch.ones(batch, device=DEVICE)
+    weight.view(-1)[-1] = 0.5
     results = []
     for dtype in (torch.float32, torch.float64):  # kernels, and C
-        inputs = [x.to(dtype).requires_grad_() for x in (p.unary, p.pairwise[0, 0])]
+        inputs = [x.to(dtype).requires_grad_() for x in (p.unary, p.pairwise.view(*own, 3, 3))]
         losses = objectives.partial(*inputs, allowed, p.lengths)
         results.append((losses, *torch.autograd.grad(losses, inputs, weight.to(dtype))))
     torch.testing.assert_close(*results, check_dtype=False, rtol=1e-5, atol=1e-6)
