@@ -1,5 +1,6 @@
 """Triton kernels that compute totals of losses, or carry mass, compile for a GPU that is not here."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,5 +50,6 @@ def test_the_kernels_compile_for_an_h200(tmp_path: Path) -> None:
     """On a machine without a GPU, and without the interpreter, which does not notice different types in branches."""
     pytest.importorskip("triton", reason="the kernels are written in Triton, which is not installed")
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["compiled"], done.stderr

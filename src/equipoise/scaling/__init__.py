@@ -1,6 +1,5 @@
 """How unary and pairwise scores are put in balance (§5): one file per method."""
 
-from .balance import Verdict, verdict
 from .broadcasting import apply, divide, leading, multiply
 from .equivalence import absorb
 from .fixed import Fixed
@@ -11,6 +10,7 @@ from .offline import Offline
 from .online import Online
 from .regularized import Regularized
 from .temperature import Temperature
+from .trend import Verdict, verdict
 
 __all__ = [
     "Fixed",

@@ -23,7 +23,7 @@ from ...scaling.kernel_state import LEARNING, KernelState
 from ...scaling.pace import SLOWER_AFTER, SMOOTHING, STEP
 from ..fused import Arguments, Gradients, Parameters, as_bytes
 from ..reasons import Reason
-from . import gradient_kernels, kernels
+from . import layer_gradient_kernels, layer_kernels
 
 READS_LABELS = False
 
@@ -167,7 +167,7 @@ class Call:
         written = self.lengths, self.marked, self.rank, moved, self.sizes, self.counts
         arguments = *self.given, *read, *written, plan.sequences, plan.length
         constants = *plan.constants, self.kind, BLOCK
-        self._start(kernels.keep_kernel, plan.sequences + 1, WARPS, arguments, constants, self.dtypes)
+        self._start(layer_kernels.keep_kernel, plan.sequences + 1, WARPS, arguments, constants, self.dtypes)
         return moved, True
 
     def assemble(self) -> tuple[Tensor, Tensor]:
@@ -178,7 +178,7 @@ class Call:
         arguments = *self.given, *read, unary, pairwise, plan.sequences, plan.length, plan.tiles
         constants = *plan.constants, state.horizon, self.kind, BLOCK
         programs = plan.sequences * plan.tiles + plan.blocks
-        self._start(kernels.assemble_kernel, programs, WARPS, arguments, constants, self.dtypes)
+        self._start(layer_kernels.assemble_kernel, programs, WARPS, arguments, constants, self.dtypes)
         return unary, pairwise
 
     def gradients(self, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
@@ -197,7 +197,7 @@ class Call:
         parts = self._empty((2 * plan.sequences + 2,)) if self.kind == LEARNING else None
         if parts is not None:
             read = self.lengths, self.rank, self.results, to_unary, to_pairwise, parts, plan.sequences, plan.length
-            kernel, own = gradient_kernels.products_kernel, (*plan.constants, BLOCK)
+            kernel, own = layer_gradient_kernels.products_kernel, (*plan.constants, BLOCK)
             launches.append(Launch(kernel, plan.sequences + 1, WARPS, (*self.given, *read), own, self.dtypes))
         to_inputs = tuple(None if x is None else self._empty(x.shape, x.dtype) for x in self.given[:4])
         measured = self.lengths, self.marked, self.rank, self.sizes, self.counts, self.results
@@ -206,7 +206,7 @@ class Call:
         arguments = *self.given, *measured, to_unary, to_pairwise, parts, *to_inputs, *moving, *numbers
         constants = *plan.constants, STEP, SLOWER_AFTER, SMOOTHING, self.kind, BLOCK
         programs = plan.sequences * plan.tiles + 2 + plan.blocks
-        kernel = gradient_kernels.gradients_kernel
+        kernel = layer_gradient_kernels.gradients_kernel
         launches.append(Launch(kernel, programs, WARPS, arguments, constants, self.dtypes))
         return launches, to_inputs
 
@@ -214,7 +214,7 @@ class Call:
         labels = labels.contiguous()
         placed, total = self._empty(labels.shape, labels.dtype), labels.numel()
         arguments = labels, self.rank, placed, labels.shape[-1], total
-        self._start(kernels.place_kernel, _blocks(total), WARPS, arguments, (BLOCK,))
+        self._start(layer_kernels.place_kernel, _blocks(total), WARPS, arguments, (BLOCK,))
         return placed
 
     def rows(self, labels: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class Call:
         *batch, length = labels.shape
         table = self._empty((*batch, length + 1), labels.dtype)
         arguments = labels.contiguous(), self.lengths, self.rank, table, length, table.numel()
-        self._start(kernels.rows_kernel, _blocks(table.numel()), WARPS, arguments, (BLOCK,))
+        self._start(layer_kernels.rows_kernel, _blocks(table.numel()), WARPS, arguments, (BLOCK,))
         return table
 
     def _empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,4 +1,4 @@
-"""The backward pass of `kernels`: must equal the gradients of the torch code, and moves the state of learned scaling.
+"""The backward pass of `layer_kernels`: equals the gradients of the torch code, and moves the state of learned scaling.
 
 products_kernel    <dU', a U> and <dW', b W>, the gradients of u and w
 gradients_kernel   dU, dW, dstart and dend; u, w and s move
@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from ...native.triton_start import jit_unspecialized
-from .kernels import (
+from .layer_kernels import (
     EXAMPLES,
     LEARNING,
     MEAN,

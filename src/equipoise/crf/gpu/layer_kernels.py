@@ -5,9 +5,9 @@
     place_kernel       labels moved back
     rows_kernel        labels that stay moved, and how many of them count
 
-(`crf.potentials`, `masking` and `scaling.learned` have the formulas; `gradient_kernels` is the backward pass.) In torch
-these are over a hundred small operations. A training step on a GPU is bound by the host, so they would take a quarter
-of it.
+(`crf.potentials`, `masking` and `scaling.learned` have the formulas; `layer_gradient_kernels` is the backward pass.) In
+torch these are over a hundred small operations. A training step on a GPU is bound by the host, so they would take a
+quarter of it.
 """
 
 # Triton kernels: arguments have no types, constants are in capitals, branches are statements.
@@ -70,7 +70,7 @@ def keep_kernel(
     n = tl.program_id(0)
     if n < sequences:
         row = n.to(tl.int64) * length
-        number_before = 0
+        placed = 0
         label = tl.arange(0, LABELS)[None, :]
         total, count = tl.zeros((POSITIONS, LABELS), tl.float32), tl.zeros((POSITIONS, LABELS), tl.float32)
         for first in range(0, length, POSITIONS):
@@ -83,7 +83,7 @@ def keep_kernel(
                 gold = tl.load(labels + row + t, mask=inside, other=IGNORE)
                 counts_here = counts_here & (gold != IGNORE)
             number = tl.where(counts_here, 1, 0)
-            place = number_before + tl.cumsum(number, 0) - 1
+            place = placed + tl.cumsum(number, 0) - 1
             tl.store(rank + row + t, tl.where(counts_here, place, -1), mask=inside)
             if labels is not None:
                 tl.store(moved_labels + row + place, gold, mask=counts_here)
@@ -92,11 +92,11 @@ def keep_kernel(
                 x = tl.load(unary + (row + t)[:, None] * M + label, mask=here, other=NEG_INF).to(tl.float32)
                 total += tl.where(x == NEG_INF, 0.0, tl.abs(x) * SHARE)
                 count += tl.where(x == NEG_INF, 0.0, 1.0)
-            number_before += tl.sum(number, 0)
-        tl.store(empty + n, tl.where(number_before == 0, 1, 0).to(tl.uint8))
-        tl.store(lengths + n, tl.maximum(number_before, 1).to(tl.int64))
+            placed += tl.sum(number, 0)
+        tl.store(empty + n, tl.where(placed == 0, 1, 0).to(tl.uint8))
+        tl.store(lengths + n, tl.maximum(placed, 1).to(tl.int64))
         if labels is not None:
-            tl.store(moved_labels + row, tl.zeros((), tl.int64), mask=number_before == 0)
+            tl.store(moved_labels + row, tl.zeros((), tl.int64), mask=placed == 0)
         if KIND == LEARNING:
             number_of_scores = tl.maximum(tl.sum(tl.sum(count, 1), 0), 1.0)
             tl.store(sizes + n, tl.sum(tl.sum(total, 1), 0) / number_of_scores * UNSHARE)
