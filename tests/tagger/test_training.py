@@ -158,7 +158,7 @@ def test_in_bfloat16_the_net_learns_and_the_crf_stays_exact(tmp_path: Path) -> N
     seen = []
     one = tagger()
     forward = one.crf.loss
-    one.crf.loss = lambda unary, *rest: (seen.append(unary), forward(unary, *rest))[1]  # type: ignore[method-assign,func-returns-value]
+    one.crf.loss = lambda unary, *rest, **options: (seen.append(unary), forward(unary, *rest, **options))[1]  # type: ignore[method-assign,func-returns-value]
     history = fit(one, TRAIN, VALID, Settings(8, 0.02, 8, bf16=True), tmp_path)
     assert history[-1].f1 > 0.7  # type: ignore[operator]
     assert {x.dtype for x in seen} == {torch.float32}
