@@ -66,46 +66,6 @@ def test_it_can_be_switched_off_and_continued_trainings_are_left_alone(tmp_path:
     assert float(new.crf.pairwise.detach().abs().max()) < 0.01
 
 
-def step(made: CRFForTokenClassification, rows: list[Any]) -> None:
-    """A training step that changes nothing itself."""
-    size = max(len(row["labels"]) for row in rows)
-    padded = [row["labels"] + [-100] * (size - len(row["labels"])) for row in rows]
-    ids = torch.full((len(rows), size), 5)
-    made.train()(ids, labels=torch.tensor(padded)).loss.backward()
-
-
-def test_without_the_callback_the_first_batch_is_counted_and_no_other(tmp_path: Path) -> None:
-    """A program that nobody adapted gains the start, too. Later batches change nothing."""
-    data = examples(24)
-    first, others = data[:8], data[8:]
-    made = model(tmp_path)
-    made.eval()(torch.tensor([[5, 6]]), labels=torch.tensor([[0, 1]]))  # no training
-    assert made.config.start_from_labels
-    step(made, first)
-    assert not made.config.start_from_labels
-    found, allowed = scaled(made.eval().crf), scaled(made.crf).isfinite()
-    torch.testing.assert_close(found[allowed], wanted(first)[allowed], rtol=0.05, atol=0.02)
-    stored = made.crf.pairwise.detach().clone()
-    step(made, others)
-    assert torch.equal(made.crf.pairwise.detach(), stored)
-
-
-@pytest.mark.parametrize("why", ["off", "trained", "set", "no label", "several processes", "another scaling"])
-def test_the_first_batch_is_not_counted(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = model(tmp_path, start_from_labels=why != "off", scaling="Fixed" if why == "another scaling" else None)
-    if why == "trained":
-        made.crf.scaling.steps += 1
-    if why == "set":
-        made.crf.start_from_labels([torch.tensor([0, 1, 2])])
-    if why == "several processes":
-        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    before = made.crf.pairwise.detach().clone()
-    step(made, [{"labels": [-100] * 9}] if why == "no label" else examples(4))
-    assert torch.equal(made.crf.pairwise.detach(), before)
-    assert not made.config.start_from_labels
-
-
 def test_layers_are_found_and_examples_may_have_any_form() -> None:
     both = nn.ModuleDict({"a": ChainCRF(3, scaling.Learned()), "b": nn.Sequential(ChainCRF(3, boundaries=True))})
     rows = [torch.tensor([0, 1, 2, -100]), torch.tensor([2, 2, 1])]

@@ -1,4 +1,4 @@
-"""Label counts as the start of a model that has not been trained: of all labels, or of the first batch."""
+"""Label counts as the start of a model that has not been trained: what the callbacks of all trainers do."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..chain.problem import IGNORE
 from ..crf import ChainCRF
 
 
@@ -31,21 +30,6 @@ def start_layers(
         every = [labels(example) for example in _items(examples)]
         for layer in layers:
             layer.start_from_labels(every, smoothing)
-
-
-def start_from_first_batch(crf: ChainCRF, labels: Tensor) -> None:
-    """Call `start_from_labels` with the labels of one batch, (B, L), in the first training step.
-
-    The layer must have `scaling.Learned`, whose state tells a layer that was trained, and transitions of the size with
-    which it is made. In distributed training nothing is done: processes have different batches.
-    """
-    several = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if (several and torch.distributed.get_world_size() > 1) or not crf.scaling.learns_balance:
-        return
-    trained = float(crf.scaling.steps) > 0  # type: ignore[arg-type]
-    small = float(crf.pairwise.detach().abs().mean()) < 10 * crf.scaling.pairwise_std
-    if small and not trained and bool((labels != IGNORE).any()):
-        crf.start_from_labels([labels])
 
 
 def _items(examples: Any) -> Iterable[Any]:

@@ -45,8 +45,8 @@ class CRFConfig(PreTrainedConfig):
         on_invalid: what to do with gold labels that the scheme forbids: "raise", "warn" or "repair".
         classifier_dropout: the dropout before the linear head.
         special_token_ids: tokens that are never part of the chain, such as [CLS], [SEP] and [PAD].
-        start_from_labels: whether the transitions start from counts of labels when training begins: of all, by the
-            callback `StartFromLabels`, or else of the first batch. It is False after that.
+        start_from_labels: whether the callback `StartFromLabels` sets the transitions when training begins; it is
+            False after that.
         metric_labels: what the Trainer passes to `compute_metrics` and returns from `predict`: "argmax" for the
             log-marginals, (B, L, M), of which scripts take the argmax, or "decoded" for the labels that the CRF
             decodes, (B, L).

@@ -12,7 +12,6 @@ from transformers.utils.generic import can_return_tuple
 
 from ...chain.checks import int64
 from ...chain.problem import IGNORE
-from ..labels import start_from_first_batch
 from .configuration import CRFConfig
 from .encoders import hidden_states_only
 from .output import CRFOutput, repeat_at_other_tokens
@@ -88,8 +87,6 @@ class CRFForTokenClassification(CRFPreTrainedModel):
         mask = self.chain_mask(unary.shape[:2], input_ids, attention_mask, word_mask, labels)
         answer: dict[str, Any] = {"allowed": allowed, "targets": targets, "weights": weights, "unknown": unknown}
         supervised = any(x is not None for x in (labels, allowed, targets))
-        if self.training and labels is not None and self.config.start_from_labels:
-            self._start(labels.masked_fill(~mask, IGNORE))
         loss = self._loss(unary, labels, mask, num_items_in_batch, **answer) if supervised else None
         with torch.set_grad_enabled(torch.is_grad_enabled() and loss is None):
             log_p = repeat_at_other_tokens(self.crf.log_marginals(unary, mask), mask)
@@ -133,14 +130,6 @@ class CRFForTokenClassification(CRFPreTrainedModel):
         for token in [] if input_ids is None else self.config.special_token_ids or []:
             mask = mask & (input_ids != token)
         return mask
-
-    def _start(self, labels: Tensor) -> None:
-        """In the first training step of a new model, transitions from the counts of its labels."""
-        if torch.compiler.is_compiling():
-            return
-        self.config.start_from_labels = False
-        if not getattr(self, "_is_replica", False):  # of DataParallel, which lives for one step
-            start_from_first_batch(self.crf, labels)
 
     def _scores(self, encoded: Any) -> Tensor:
         if self.config.head == "tagger":

@@ -61,8 +61,7 @@ class CRFPreTrainedModel(PreTrainedModel):
             boundaries: also learn a score for each label in the first and in the last position.
             on_invalid: what to do with gold labels that the scheme forbids, see `ChainCRF`.
             dropout: before the head; None takes that of the encoder's configuration.
-            start_from_labels: whether the transitions start from counts of labels when training begins: of all, by the
-                callback `StartFromLabels`, or else of the first batch.
+            start_from_labels: whether the callback `StartFromLabels` sets the transitions when training begins.
             metric_labels: what metrics of the Trainer read, "argmax" or "decoded", see `CRFConfig`.
             tokenizer: tells the special tokens; None loads the one beside the encoder, if there is one.
             kwargs: for `AutoModel.from_pretrained`. By default no code of the encoder is run, and only safetensors are
@@ -132,7 +131,7 @@ class CRFPreTrainedModel(PreTrainedModel):
             scheme: "BIO", "IOB1", "BIOES", "BILOU" or "BMES"; None for labels without a scheme. "auto" recognizes it
                 by the labels, but for BIO and IOB1, which have the same labels.
             objective, scaling, boundaries, on_invalid, metric_labels, tokenizer: as in `from_encoder`.
-            start_from_labels: as in `from_encoder`, but not by default.
+            start_from_labels: whether the callback `StartFromLabels` sets the transitions when training begins.
             kwargs: for `AutoModelForTokenClassification.from_pretrained`, as in `from_encoder`.
 
         >>> import tempfile
