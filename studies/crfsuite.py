@@ -25,7 +25,7 @@ from equipoise.tagger.sentence import Sentence
 from equipoise.tagger.tagset import infer
 from equipoise.tagger.templates import of_words
 
-ALGORITHMS = ("lbfgs", "l2sgd", "ap", "pa", "arow")
+ALGORITHMS = ("lbfgs", "ap", "pa", "arow")
 PARTS = {
     "conll2000": ("train.txt.gz", None, "test.txt.gz"),
     "bc5cdr": ("train.conll.gz", "dev.conll.gz", "test.conll.gz"),
