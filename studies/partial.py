@@ -207,8 +207,7 @@ def train(group: list[Run], task: Any, options: argparse.Namespace, in_time: Any
 def record(run: Run, score: float | None, sentences: int, options: argparse.Namespace) -> dict[str, Any]:
     name = torch.cuda.get_device_name() if options.device == "cuda" else options.device
     about = {"device": name, "precision": options.precision, "version": __version__}
-    if options.sentences or options.epochs:
-        about |= {"tiny": True}
+    about |= {"tiny": True} if options.sentences or options.epochs else {}
     test = None if score is None else round(score, 6)
     return run._asdict() | {"test": test, "sentences": sentences} | about
 
