@@ -32,6 +32,7 @@ class Predictions(CountedPotentials):
         "mean_field" and "unary" are the most probable label of each position, whose neighbours may then break the
         constraints.
 
+        >>> from equipoise import ChainCRF
         >>> crf = ChainCRF(num_labels=2)
         >>> _ = torch.nn.init.zeros_(crf.pairwise)
         >>> crf.decode(torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]))
@@ -53,6 +54,7 @@ class Predictions(CountedPotentials):
     def log_marginals(self, unary: Tensor, mask: Tensor | None = None, *, allowed: Tensor | None = None) -> Tensor:
         """log P(y_t = j | X), (*batch, L, M), 0 where masked; with `allowed` log P(y_t = j | X, A). Differentiable.
 
+        >>> from equipoise import ChainCRF
         >>> ChainCRF(num_labels=3).log_marginals(torch.randn(2, 5, 3)).exp().sum(-1).allclose(torch.ones(2, 5))
         True
         """
@@ -68,6 +70,7 @@ class Predictions(CountedPotentials):
         Labels are -100 where masked. If fewer than k labellings are allowed, the rest are -100 and score -inf. For a
         sequence without positions all labels are -100 and the scores 0.
 
+        >>> from equipoise import ChainCRF
         >>> labels, scores = ChainCRF(num_labels=3).top_k(torch.randn(2, 5, 3), k=4)
         >>> labels.shape, scores.shape
         (torch.Size([2, 4, 5]), torch.Size([2, 4]))
@@ -87,6 +90,7 @@ class Predictions(CountedPotentials):
     ) -> Tensor:
         """n independent draws from P(Y | X), (*batch, n, L), -100 where masked.
 
+        >>> from equipoise import ChainCRF
         >>> ChainCRF(num_labels=3).sample(torch.randn(2, 5, 3), n=10).shape
         torch.Size([2, 10, 5])
         """
@@ -96,6 +100,7 @@ class Predictions(CountedPotentials):
     def entropy(self, unary: Tensor, mask: Tensor | None = None, *, allowed: Tensor | None = None) -> Tensor:
         """H(Y | X) in nats, (*batch,); 0 for a sequence without positions. Differentiable.
 
+        >>> from equipoise import ChainCRF
         >>> ChainCRF(num_labels=3).entropy(torch.randn(2, 5, 3)).shape
         torch.Size([2])
         """
@@ -110,6 +115,7 @@ class Predictions(CountedPotentials):
         Differentiable. A label of -100 removes its position, as in `loss`. The score of a sequence without positions
         is 0.
 
+        >>> from equipoise import ChainCRF
         >>> crf = ChainCRF(num_labels=3)
         >>> unary = torch.randn(2, 5, 3)
         >>> crf.score(unary, crf.decode(unary)).allclose(crf.top_k(unary, k=1)[1][:, 0])
@@ -126,6 +132,7 @@ class Predictions(CountedPotentials):
     def potentials(self, unary: Tensor, mask: Tensor | None = None) -> Potentials:
         """The arguments for any function of `chain`, with scaling, boundaries, constraints and mask applied.
 
+        >>> from equipoise import ChainCRF
         >>> crf = ChainCRF(num_labels=3)
         >>> chain.top_k(*crf.potentials(torch.randn(2, 5, 3)), k=4)[0].shape
         torch.Size([2, 4, 5])
