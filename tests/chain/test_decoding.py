@@ -13,7 +13,7 @@ from strategies import Chain
 from strategies import chains as random_chains
 
 from equipoise import chain
-from equipoise.chain import backends, decoding, dispatch, samples
+from equipoise.chain import backends, decoding, samples
 from equipoise.chain.cpu.library import library
 
 
@@ -25,7 +25,7 @@ def computed_in(language: str) -> Iterator[None]:
         if language != "maps":
             yield
             return
-        with mock.patch.object(dispatch, "sampler", return_value=samples.sample):
+        with mock.patch.object(decoding, "sample", samples.sample):
             yield
 
 

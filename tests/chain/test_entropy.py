@@ -80,7 +80,7 @@ def test_entropy_and_samples_by_triton_kernels(monkeypatch: pytest.MonkeyPatch) 
     """As on a GPU: the messages are those of the kernels, undefined beyond a length, and no values are read."""
     pytest.importorskip("triton", reason="the GPU backend is written in Triton, which is not installed")
     monkeypatch.setitem(backends.BACKENDS, "gpu", importlib.import_module("equipoise.chain.gpu.backend"))
-    monkeypatch.setattr(backends, "choose", lambda given, labels=None: (given, "gpu"))
+    monkeypatch.setattr(backends, "choose", lambda given, labels=None, draws=False: (given, "gpu"))
     monkeypatch.setattr(derivatives, "readable", lambda *tensors: False)
     generator = torch.Generator().manual_seed(0)
     unary, pairwise = torch.randn(3, 4, 3, generator=generator), torch.randn(3, 3, generator=generator)

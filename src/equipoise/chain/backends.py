@@ -7,7 +7,7 @@ its name. In a trace, a dispatch mode or a vmap the functions are operators (`tr
 
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,99 +21,67 @@ from .cpu.library import library
 from .problem import Problem
 from .reference import Messages
 from .scoring import WeightedGradient
-from .totals import Total
 from .traced import Traced
+
+Pair = tuple[Tensor, Tensor]
 
 
 class Backend(Protocol):
-    def forward(
-        self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None, /
-    ) -> tuple[Tensor, Tensor]: ...
+    """The arguments and results are those of the functions of `reference`; pairwise is spread."""
 
-    def marginals(
-        self,
-        weight: Tensor,
-        unary: Tensor,
-        pairwise: Tensor,
-        lengths: Tensor,
-        alpha: Tensor,
-        labels: Tensor | None = None,
-        /,
-    ) -> tuple[Tensor, Tensor]: ...
-
-    def messages(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Messages: ...
-
-    def transport(
-        self,
-        nodes: Tensor,
-        edges: Tensor | None,
-        weight: Tensor,
-        unary: Tensor,
-        pairwise: Tensor,
-        lengths: Tensor,
-        messages: Messages,
-        /,
-    ) -> tuple[Tensor, Tensor, Tensor]: ...
-
-    def cross_entropy(
-        self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, /
-    ) -> tuple[Tensor, Messages]: ...
-
-    def cross_entropy_gradient(
-        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages, /
-    ) -> tuple[Tensor, Tensor]: ...
-
-    def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> tuple[Tensor, Tensor]: ...
+    READS_MESSAGES: bool
+    """Whether the gradients of log Z and of the cross-entropy need messages; otherwise they are computed again."""
+    forward: Callable[..., Pair]
+    marginals: Callable[..., Pair]
+    messages: Callable[..., Messages]
+    transport: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    cross_entropy: Callable[..., tuple[Tensor, Messages]]
+    cross_entropy_gradient: Callable[..., Pair]
+    edge_marginals: Callable[..., Tensor]
+    decode: Callable[..., Pair]
+    top_k: Callable[..., Pair]
+    sample: Callable[..., Tensor]
 
 
 class ForValues(Backend, Protocol):
     """A backend that is called directly, and so can give a meaning to its messages."""
 
-    def log_beta(self, messages: Messages, /) -> Tensor: ...
+    log_beta: Callable[..., Tensor]
 
 
 class Kernels(ForValues, Protocol):
     """Functions that C and Triton have in addition. They also accept pairwise before `spread`."""
 
-    def log_marginals(self, unary: Tensor, pairwise: Tensor, lengths: Tensor, /) -> Tensor: ...
-
-    def fused_loss(
-        self,
-        loss_name: str,
-        unary: Tensor,
-        pairwise: Tensor,
-        lengths: Tensor,
-        labels: Tensor | None,
-        total: Total | None = None,
-        /,
-    ) -> tuple[Tensor, WeightedGradient]: ...
+    log_marginals: Callable[..., Tensor]
+    has_fused_loss: Callable[..., bool]
+    fused_loss: Callable[..., tuple[Tensor, WeightedGradient]]
 
 
 BACKENDS: dict[str, ForValues] = {"reference": reference, "exponential": exponential, "cpu": cpu}
 KERNELS: dict[str, Kernels] = {"cpu": cpu}
-TOP_K: dict[str, Callable[..., Tensor]] = {}
-"""Functions that must equal `decoding.top_k`, of backends that have one."""
 if torch.cuda.is_available() and values.TRITON:
     from .gpu import backend as gpu
     from .gpu import meanfield as gpu_meanfield
 
     BACKENDS["gpu"] = KERNELS["gpu"] = gpu
-    TOP_K["gpu"] = gpu.top_k
 
 
 TRACED = "traced "
 """Before the name of a backend whose functions are operators."""
-OPERATORS: dict[str, Traced] = {TRACED + name: Traced(name) for name in ("reference", "cpu", "gpu")}
+OPERATORS: dict[str, Any] = {TRACED + name: Traced(name) for name in ("reference", "cpu", "gpu")}
 FORCED = os.environ.get("EQUIPOISE_BACKEND") or None
 """The backend that all calls take, for debugging; an error where it cannot."""
 
 
-def choose(chain: Problem, labels: Tensor | None = None) -> tuple[Problem, str]:
+def choose(chain: Problem, labels: Tensor | None = None, *, draws: bool = False) -> tuple[Problem, str]:
     """The chain prepared for a backend, and the backend's name.
 
     Kernels do not read beyond a length; plain torch does, so scores are set to 0 there. Values of lengths and labels
-    are checked here or by the kernel.
+    are checked here or by the kernel. For a function that draws, only operators of torch serve in a transform: they
+    draw as the randomness of a vmap says.
     """
+    if draws and values.transformed():
+        return chain.clean().clean_edges(), "reference"
     traced, gpu_rejects = by_operators(), cannot_run_on_gpu(chain)
     if traced and values.supports_operators(chain.unary) and values.supports_operators(chain.pairwise):
         # The operators choose again when they run: what counts here is which messages they save.
@@ -179,9 +147,17 @@ def direct(name: str) -> bool:
     return name in KERNELS
 
 
-def prefers_fused(name: str, chain: Problem) -> bool:
-    """Whether the backend should compute a loss together with its gradient."""
-    return name == "cpu" or gpu.has_fused_loss(chain.unary, chain.pairwise)
+def fuses(name: str, chain: Problem) -> bool:
+    """Whether the backend should compute a loss together with its gradient, if derivatives may be needed."""
+    if not direct(name):
+        return name == TRACED + "cpu" and not values.transformed()
+    return KERNELS[name].has_fused_loss(chain.unary, chain.pairwise)
+
+
+def recorded(chain: Problem) -> bool:
+    """Whether derivatives of the result may be needed: autograd records the call, or forward mode is active."""
+    wanted = torch.is_grad_enabled() and (chain.unary.requires_grad or chain.pairwise.requires_grad)
+    return wanted or values.forward_mode()
 
 
 def load(name: str) -> Backend:

@@ -7,13 +7,13 @@ Labels are (*batch, [k,] L), -100 beyond the length. A row without a labelling (
 is -100 at every position.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from ..native.values import eager
-from . import reference
-from .problem import IGNORE, Problem, positions
-from .reference import edge
+from .problem import IGNORE, Problem, edge, finite, per_edge, positions
 from .scoring import score
 
 MAX_WAYS = 2**22
@@ -31,7 +31,7 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
     for t in range(1, length):
         best, pointer = _best_ways(delta, edge(pairwise, t - 1))
         new = best.mT + unary[..., t, :, None]
-        new = new - reference.finite(new.amax((-2, -1), keepdim=True))
+        new = new - finite(new.amax((-2, -1), keepdim=True))
         on = (t < lengths)[..., None, None]
         delta = torch.where(on, new, delta)
         pointers.append(torch.where(on, pointer.mT, stay).flatten(-2))
@@ -41,6 +41,29 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
         path.append(pointer.gather(-1, path[-1]))
     labels = torch.stack(path[::-1], -1) // k
     return mask_labels(labels, positions(unary, lengths)[..., None, :] & (score > -torch.inf)[..., None])
+
+
+def scored(
+    best: Callable[..., Tensor], unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """The labellings that `best` finds, (*batch, k, L), and their scores, (*batch, k); -100 and NaN if a score is."""
+    chain = Problem(unary, pairwise, lengths).clean()
+    invalid = chain.invalid[..., None]
+    labels = best(*chain, k).masked_fill(invalid[..., None], IGNORE)
+    return labels, score_found(chain, labels).masked_fill(invalid, torch.nan)
+
+
+def edge_marginals(
+    forward: Callable[..., tuple[Tensor, Tensor]],
+    marginals: Callable[..., tuple[Tensor, Tensor]],
+    unary: Tensor,
+    pairwise: Tensor,
+    lengths: Tensor,
+) -> Tensor:
+    """P(y_t = i, y_{t+1} = j), (*batch, L-1, M, M): the gradient of log Z with respect to one matrix per edge."""
+    matrices = per_edge(pairwise, unary)
+    _, alpha = forward(unary, matrices, lengths)
+    return marginals(torch.ones_like(unary[..., 0, 0]), unary, matrices, lengths, alpha)[1]
 
 
 def _best_ways(delta: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:

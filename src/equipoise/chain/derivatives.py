@@ -16,11 +16,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..native.values import readable, transformed, transforming
-from . import backends, exponential, reference
+from . import backends, reference
 from .conditional_entropy import entropy
-from .cpu import backend as cpu
 from .problem import positions, spread
-from .reference import Messages
+from .reference import NONE, Messages
 from .scoring import score
 from .totals import Total
 
@@ -74,8 +73,8 @@ class Marginals(Function):
         matrices = spread(pairwise, unary)
         kernel = backends.in_backward_pass(backend)
         if not backends.accepts(backend, weight):
-            kernel, alpha = reference, cpu.NO_MESSAGES.alpha
-        if alpha.shape[-1] == 0 and kernel in (reference, exponential):  # saved by an operator, which had another one
+            kernel, alpha = reference, NONE.alpha
+        if alpha.shape[-1] == 0 and kernel.READS_MESSAGES:
             _, alpha = kernel.forward(unary, matrices, lengths, labels)
         nodes, edges = kernel.marginals(weight, unary, matrices, lengths, alpha, labels)
         return nodes, edges.reshape(pairwise.shape)
@@ -162,9 +161,9 @@ class CrossEntropy(Function):
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, *saved: Tensor, backend: str
     ) -> tuple[Tensor, Tensor]:
         kernel, matrices = _for_backward(backend, weight), spread(pairwise, unary)
-        messages = (
-            Messages(*saved) if kernel is cpu else _load_messages(kernel, backend, unary, matrices, lengths, saved)
-        )
+        messages = Messages(*saved)
+        if kernel.READS_MESSAGES:
+            messages = _load_messages(kernel, backend, unary, matrices, lengths, saved)
         nodes, edges = kernel.cross_entropy_gradient(weight, unary, matrices, lengths, labels, messages)
         return nodes, edges.reshape(pairwise.shape)
 
@@ -209,16 +208,11 @@ class FusedLoss(Function):
     def likelihood(
         weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None, *, backend: str
     ) -> tuple[Tensor, Tensor]:
-        alpha = cpu.NO_MESSAGES.alpha
-        if backend not in ("cpu", "traced cpu"):
-            u, w = unary.detach(), pairwise.detach()
-            alpha = backends.in_backward_pass(backend).forward(u, spread(w, u), lengths)[1]
-        return _marginals(weight, unary, pairwise, lengths, alpha, labels, backend)
+        return _marginals(weight, unary, pairwise, lengths, NONE.alpha, labels, backend)
 
     @staticmethod
     def cross_entropy(weight: Tensor, *saved: Tensor, backend: str) -> tuple[Tensor, Tensor]:
-        messages = cpu.NO_MESSAGES if backend == "cpu" else ()
-        return CrossEntropy.gradient(weight, *saved, *messages, backend=backend)
+        return CrossEntropy.gradient(weight, *saved, *NONE, backend=backend)
 
 
 class Entropy(Function):

@@ -15,21 +15,25 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from . import reference
+from . import decoding, reference
 from .problem import positions
-from .reference import Messages, decode
+from .reference import READS_MESSAGES, Messages, decode, top_k
 from .scoring import mean_loss, mean_loss_gradient, one_hot, relative_to_labels
 
 __all__ = [
+    "READS_MESSAGES",
     "cross_entropy",
     "cross_entropy_gradient",
     "decode",
+    "edge_marginals",
     "fits",
     "forward",
     "left_all",
     "log_beta",
     "marginals",
     "messages",
+    "sample",
+    "top_k",
     "transport",
 ]
 
@@ -166,6 +170,19 @@ def cross_entropy_gradient(
 ) -> tuple[Tensor, Tensor]:
     """`reference.cross_entropy_gradient`."""
     return transport(mean_loss_gradient(unary, lengths, labels), None, weight, unary, pairwise, lengths, messages)[:2]
+
+
+def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    """That of `reference`."""
+    return decoding.edge_marginals(forward, marginals, unary, pairwise, lengths)
+
+
+def sample(
+    unary: Tensor, pairwise: Tensor, lengths: Tensor, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """That of `reference`."""
+    passed = messages(unary, pairwise, lengths)
+    return decoding.sample(unary, pairwise, lengths, passed.log_p, log_beta(passed), n, generator)
 
 
 def _exp(pairwise: Tensor) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None) -> tu
     (tensor([   0,    0, -100]), tensor(5.))
     """
     chain = given(unary, pairwise, lengths)
-    recorded = dispatch.recorded(chain)
+    recorded = backends.recorded(chain)
     ready, backend = backends.choose(chain.detach() if recorded else chain)
     ready = ready if backends.direct(backend) else ready.spread()
     labels, best = backends.load(backend).decode(*ready)
@@ -112,7 +112,7 @@ def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor | None = None, *, k: 
         raise ValueError(f"k must be at least 1, got {k}")
     chain = given(unary, pairwise, lengths)
     labels, scores = dispatch.top_k(chain, k)
-    return labels, _rescored(chain, labels, scores) if dispatch.recorded(chain) else scores
+    return labels, _rescored(chain, labels, scores) if backends.recorded(chain) else scores
 
 
 def sample(

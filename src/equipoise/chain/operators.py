@@ -85,6 +85,10 @@ def saves_messages(name: str, backend: str) -> bool:
     return name == backend == "gpu"
 
 
+def has_messages(name: str, backend: str, alpha: Tensor) -> bool:
+    return saves_messages(name, backend) and alpha.shape[-1] > 0
+
+
 @operator(
     lambda unary, pairwise, lengths, labels, backend: (per_sequence(unary), alpha_like(unary, backend)), LogPartition
 )
@@ -108,7 +112,7 @@ def marginals(
 ) -> tuple[Tensor, Tensor]:
     chain, name = chosen(unary, pairwise, lengths, labels)
     kernels = BACKENDS[name]
-    if not (name == "cpu" or saves_messages(name, backend)):
+    if kernels.READS_MESSAGES and not has_messages(name, backend, alpha):
         _, alpha = kernels.forward(*chain, labels)
     return kernels.marginals(weight, *chain, alpha, labels)
 
@@ -137,7 +141,7 @@ def transport(
 ) -> tuple[Tensor, Tensor, Tensor]:
     chain, name = chosen(unary, pairwise, lengths)
     kernels, messages = BACKENDS[name], Messages(log_p, alpha, beta)
-    if not saves_messages(name, backend):
+    if not has_messages(name, backend, alpha):
         messages = kernels.messages(*chain)
     return kernels.transport(nodes, edges, weight, *chain, messages)
 
@@ -171,7 +175,7 @@ def cross_entropy_gradient(
 ) -> tuple[Tensor, Tensor]:
     chain, name = chosen(unary, pairwise, lengths, labels)
     kernels, messages = BACKENDS[name], Messages(log_p, alpha, beta)
-    if not (name == "cpu" or saves_messages(name, backend)):
+    if kernels.READS_MESSAGES and not has_messages(name, backend, alpha):
         messages = kernels.messages(*chain)
     return kernels.cross_entropy_gradient(weight, *chain, labels, messages)
 

@@ -60,6 +60,22 @@ def positions(unary: Tensor, lengths: Tensor) -> Tensor:
     return torch.arange(unary.shape[-2], device=lengths.device) < lengths[..., None]
 
 
+def edge(pairwise: Tensor, t: int) -> Tensor:
+    """W_t, (*b, M, M), of a spread pairwise."""
+    return pairwise[..., t if pairwise.shape[-3] > 1 else 0, :, :]
+
+
+def finite(x: Tensor) -> Tensor:
+    """x with 0 for -inf."""
+    return torch.where(x == -torch.inf, 0, x)
+
+
+def per_edge(pairwise: Tensor, unary: Tensor) -> Tensor:
+    """pairwise as one matrix for each edge, (*batch, L-1, M, M)."""
+    *batch, length, m = unary.shape
+    return spread(pairwise, unary).expand(*batch, length - 1, m, m)
+
+
 def spread(pairwise: Tensor, unary: Tensor) -> Tensor:
     """pairwise as (*b, E, M, M), where b broadcasts to batch, and E is L-1, or 1 if all edges share a matrix."""
     if pairwise.ndim == 2:

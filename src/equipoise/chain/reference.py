@@ -26,8 +26,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from . import decoding
 from .problem import IGNORE, positions
+from .problem import edge as edge
+from .problem import finite as finite
 from .scoring import mean_loss, mean_loss_gradient, one_hot, relative_to_labels, score
+
+READS_MESSAGES = True
 
 
 class Messages(NamedTuple):
@@ -36,6 +41,10 @@ class Messages(NamedTuple):
     log_p: Tensor  # log P(y_t | X), 0 beyond the length
     alpha: Tensor  # log P(y_t | x_1..x_t)
     beta: Tensor  # log p(x_{t+1}..x_L | y_t), up to a constant per position
+
+
+NONE = Messages(*(torch.empty(0) for _ in range(3)))
+"""Where none were saved: they are computed again."""
 
 
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -178,6 +187,24 @@ def excess(mass: Tensor, p: Tensor) -> Tensor:
     return p * mass.sum(-1, keepdim=True)
 
 
+def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    """P(y_t = i, y_{t+1} = j), (*batch, L-1, M, M): the gradient of log Z with respect to one matrix per edge."""
+    return decoding.edge_marginals(forward, marginals, unary, pairwise, lengths)
+
+
+def sample(
+    unary: Tensor, pairwise: Tensor, lengths: Tensor, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """n independent labellings, (*batch, n, L)."""
+    passed = messages(unary, pairwise, lengths)
+    return decoding.sample(unary, pairwise, lengths, passed.log_p, log_beta(passed), n, generator)
+
+
+def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best labellings, best first, (*batch, k, L), and their scores, (*batch, k)."""
+    return decoding.scored(decoding.top_k, unary, pairwise, lengths, k)
+
+
 def cross_entropy(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor) -> tuple[Tensor, Messages]:
     """-1/L sum_t log p_t(y_t), (*batch,), and the messages for its gradient."""
     passed = messages(unary, pairwise, lengths)
@@ -199,11 +226,6 @@ def log_step_right(unary: Tensor, pairwise: Tensor, beta: Tensor, t: int) -> Ten
 def log_step_left(pairwise: Tensor, alpha: Tensor, t: int) -> Tensor:
     """log S_t(i, j) = log P(y_t = i | y_{t+1} = j, X), (*batch, M, M); a column of -inf where j cannot be reached."""
     return normalize(alpha[..., t, :, None] + edge(pairwise, t), -2)[0]
-
-
-def edge(pairwise: Tensor, t: int) -> Tensor:
-    """W_t, (*b, M, M)."""
-    return pairwise[..., t if pairwise.shape[-3] > 1 else 0, :, :]
 
 
 class EdgeSum:
@@ -236,11 +258,6 @@ def normalize(x: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
     """x - log sum exp x, and log sum exp x; if all inputs are -inf, x stays -inf."""
     log_sum = logsumexp(x, dim)
     return x - finite(log_sum).unsqueeze(dim), log_sum
-
-
-def finite(x: Tensor) -> Tensor:
-    """x with 0 for -inf."""
-    return torch.where(x == -torch.inf, 0, x)
 
 
 def _expect(p: Tensor, values: Tensor) -> Tensor:

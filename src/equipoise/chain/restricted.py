@@ -30,7 +30,7 @@ def gap(chain: Problem, allowed: Tensor, total: Total | None = None) -> Tensor:
     chain, backend = backends.choose(chain)
     if chain.unary.shape[-2] >= LONG:
         chain = _relative(chain, allowed)
-    if backend == "cpu" and dispatch.recorded(chain):
+    if backend == "cpu" and backends.recorded(chain):
         return apply(FusedGap, *chain, allowed, total)
     losses = _gap(chain, allowed)
     return losses if total is None else total(losses, chain.lengths)

@@ -3,7 +3,8 @@
 An operator is one node of the traced program. Its kernel runs when the program does. `operators` registers them.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,68 +14,46 @@ from .reference import Messages
 OPERATORS = torch.ops.equipoise
 
 
-class Traced(NamedTuple):
-    """The functions of `backends.Backend`."""
+@dataclass
+class Traced:
+    """The functions of `backends.Backend`, with the arguments of those of `reference`, by position."""
 
     name: str
     """Of the backend that was chosen, which decides what is saved for derivatives."""
+    READS_MESSAGES: bool = False  # an operator computes them if it needs them
 
-    def forward(
-        self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        result: tuple[Tensor, Tensor] = OPERATORS.chain_forward(unary, pairwise, lengths, labels, self.name)
-        return result
+    def forward(self, *given: Any) -> Any:
+        return OPERATORS.chain_forward(*given[:3], *(given[3:] or (None,)), self.name)
 
-    def marginals(
-        self,
-        weight: Tensor,
-        unary: Tensor,
-        pairwise: Tensor,
-        lengths: Tensor,
-        alpha: Tensor,
-        labels: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        gradient: tuple[Tensor, Tensor] = OPERATORS.chain_marginals(
-            weight, unary, pairwise, lengths, alpha, labels, self.name
-        )
-        return gradient
+    def marginals(self, *given: Any) -> Any:
+        return OPERATORS.chain_marginals(*given[:5], *(given[5:] or (None,)), self.name)
 
-    def messages(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Messages:
-        return Messages(*OPERATORS.chain_messages(unary, pairwise, lengths, self.name))
+    def messages(self, *given: Any) -> Messages:
+        return Messages(*OPERATORS.chain_messages(*given, self.name))
 
-    def transport(
-        self,
-        nodes: Tensor,
-        edges: Tensor | None,
-        weight: Tensor,
-        unary: Tensor,
-        pairwise: Tensor,
-        lengths: Tensor,
-        messages: Messages,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        gradient: tuple[Tensor, Tensor, Tensor] = OPERATORS.chain_transport(
-            nodes, edges, weight, unary, pairwise, lengths, *messages, self.name
-        )
-        return gradient
+    def transport(self, *given: Any) -> Any:
+        *scores, messages = given
+        return OPERATORS.chain_transport(*scores, *messages, self.name)
 
-    def cross_entropy(
-        self, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Messages]:
-        loss, *messages = OPERATORS.chain_cross_entropy(unary, pairwise, lengths, labels, self.name)
+    def cross_entropy(self, *given: Any) -> tuple[Tensor, Messages]:
+        loss, *messages = OPERATORS.chain_cross_entropy(*given, self.name)
         return loss, Messages(*messages)
 
-    def cross_entropy_gradient(
-        self, weight: Tensor, unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor, messages: Messages
-    ) -> tuple[Tensor, Tensor]:
-        gradient: tuple[Tensor, Tensor] = OPERATORS.chain_cross_entropy_gradient(
-            weight, unary, pairwise, lengths, labels, *messages, self.name
-        )
-        return gradient
+    def cross_entropy_gradient(self, *given: Any) -> Any:
+        *scores, messages = given
+        return OPERATORS.chain_cross_entropy_gradient(*scores, *messages, self.name)
 
-    def entropy(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
-        entropy: Tensor = OPERATORS.chain_entropy(unary, pairwise, lengths, self.name)
-        return entropy
+    def entropy(self, *given: Any) -> Any:
+        return OPERATORS.chain_entropy(*given, self.name)
 
-    def decode(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        labels: tuple[Tensor, Tensor] = OPERATORS.chain_decode(unary, pairwise, lengths)
-        return labels
+    def edge_marginals(self, *given: Any) -> Any:
+        return OPERATORS.chain_edge_marginals(*given)
+
+    def decode(self, *given: Any) -> Any:
+        return OPERATORS.chain_decode(*given)
+
+    def top_k(self, *given: Any) -> Any:
+        return OPERATORS.chain_top_k(*given)
+
+    def sample(self, *given: Any) -> Any:
+        return OPERATORS.chain_sample(*given[:-1])  # without a generator, which no operator can have

@@ -33,7 +33,7 @@ MIN_CHUNK_POSITIONS = 128  # minimum chunk size, so that preparing its matrix do
 MIN_THREADED_WORK = 3_000_000  # multiplications, about 0.3 ms; for fewer, waking a thread gains too little
 PASSES = {"forward": 1, "decode": 1}  # passes over the matrices per position; at least 2 for all others
 SCALAR = torch.empty((), device=CPU)
-NO_MESSAGES = Messages(*(torch.empty(0, device=CPU) for _ in range(3)))  # losses save none for their gradients
+READS_MESSAGES = False
 
 
 def forward(unary: Tensor, pairwise: Tensor, lengths: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -78,6 +78,10 @@ def fused_loss(
     """
     value, *gradient = loss_and_gradient(loss_name, unary, pairwise, lengths, labels, total=total)
     return value, lambda weight: scale(weight, *gradient) if readable(weight) else None
+
+
+def has_fused_loss(unary: Tensor, pairwise: Tensor) -> bool:
+    return True
 
 
 def marginals(

@@ -13,7 +13,8 @@ holds the matrices of their chunks (see `scan`).
 import torch
 from torch import Tensor
 
-from .. import decoding, deviations, reference
+from .. import decoding, deviations, reference, samples
+from ..problem import per_edge
 from ..reference import Messages
 from . import repeat, scan
 from .launch import Launcher, plan
@@ -21,6 +22,7 @@ from .losses import fused_loss as fused_loss
 from .scan import Chunks
 from .wide import MAX_LABELS, Wide, wide
 
+READS_MESSAGES = True
 NEEDS = f"the Triton kernels need scores on a CUDA device, in float32, with at most {MAX_LABELS} labels"
 
 
@@ -95,8 +97,27 @@ def decode(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> tuple[Tensor, Te
     return labels, best
 
 
-def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
-    """The k best labellings, (*batch, k, L)."""
+def edge_marginals(unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
+    if not supports(unary, per_edge(pairwise, unary)):  # offsets within so many matrices
+        return reference.edge_marginals(unary, pairwise, lengths)
+    return decoding.edge_marginals(forward, marginals, unary, pairwise, lengths)
+
+
+def sample(
+    unary: Tensor, pairwise: Tensor, lengths: Tensor, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """n independent labellings, (*batch, n, L), in few launches where there are not too many labels."""
+    passed = messages(unary, pairwise, lengths)
+    draw = samples.sample if unary.shape[-1] <= samples.MOST_LABELS else decoding.sample
+    return draw(unary, pairwise, lengths, passed.log_p, log_beta(passed), n, generator)
+
+
+def top_k(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best labellings, best first, (*batch, k, L), and their scores, (*batch, k)."""
+    return decoding.scored(_best, unary, pairwise, lengths, k)
+
+
+def _best(unary: Tensor, pairwise: Tensor, lengths: Tensor, k: int) -> Tensor:
     if wide(unary):
         return decoding.top_k(unary, pairwise, lengths, k)
     launcher = Launcher(unary, pairwise, lengths)
