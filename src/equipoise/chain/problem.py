@@ -3,13 +3,12 @@
 F(Y | X) = sum_t U(x_t, y_t) + sum_t W_t(y_t, y_{t+1})                                      (§4.1, eq. 1)
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..native.values import capturing
+from ..native.values import cached
 
 IGNORE = -100  # marks a position that does not count, in labels given and labels returned
 
@@ -84,14 +83,10 @@ def spread(pairwise: Tensor, unary: Tensor) -> Tensor:
 
 
 def whole(unary: Tensor) -> Tensor:
-    """Lengths of chains that all have length L. Cached: on a GPU, creating them takes longer than a short chain."""
-    batch, length = unary.shape[:-2], unary.shape[-2]
-    if torch.compiler.is_compiling() or capturing(unary):
-        return torch.full(batch, length, dtype=torch.int64, device=unary.device)
-    return _cached_whole(batch, length, unary.device)
+    """Lengths of chains that all have length L."""
+    return _whole(unary.shape[:-2], unary.shape[-2], unary.device)
 
 
-@lru_cache(maxsize=64)
-def _cached_whole(batch: torch.Size, length: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # autograd cannot save an inference tensor
-        return torch.full(batch, length, dtype=torch.int64, device=device)
+@cached
+def _whole(batch: torch.Size, length: int, device: torch.device) -> Tensor:
+    return torch.full(batch, length, dtype=torch.int64, device=device)

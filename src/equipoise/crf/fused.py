@@ -6,7 +6,7 @@ it is one function of autograd; for other losses the scores of the chain are. Se
 values such as those of a vmap, are computed by the formula.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +19,8 @@ from ..chain import dispatch
 from ..chain.problem import Problem
 from ..chain.totals import TOTALS, Total, check_reduction
 from ..masking import Unmasked, rows
-from ..native.values import has_values
+from ..native.formula import Formula as Formula
+from ..native.formula import gradients_by_formula
 from ..objectives import RULES, Objective
 from ..scaling.kernel_state import LEARNING, KernelState
 from .reasons import Reason
@@ -30,8 +31,6 @@ Gradients = Callable[[Tensor], tuple[Tensor | None, ...]]
 
 It may be called several times, with the same result except for that state.
 """
-Formula = Callable[[], Tensor | tuple[Tensor, Tensor]]
-"""A loss, or unary and pairwise scores, by torch operators."""
 
 
 class Parameters(NamedTuple):
@@ -197,8 +196,7 @@ class Loss(Function):
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
         inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[:4]  # also checks that nobody changed the inputs
-        by_formula = torch.is_grad_enabled() or not has_values(weight)
-        gradients = _again(ctx.formula, inputs, needed, weight) if by_formula else ctx.gradients(weight)
+        gradients = gradients_by_formula(ctx.formula, inputs, needed, weight) or ctx.gradients(weight)
         return *(x if need else None for x, need in zip(gradients, needed, strict=True)), None, None
 
 
@@ -227,8 +225,7 @@ class Assemble(Function):
         if to_pairwise is None and inputs[2] is None and ctx.call.kind != LEARNING:
             needed[1] = False  # the objective uses neither the matrix, nor boundaries, nor their size
         weights = _or_zeros(to_unary, inputs[0], to_pairwise), _or_zeros(to_pairwise, inputs[1], to_unary)
-        by_formula = torch.is_grad_enabled() or not all(map(has_values, weights))
-        gradients = _again(ctx.formula, inputs, needed, weights) if by_formula else ctx.call.gradients(*weights)
+        gradients = gradients_by_formula(ctx.formula, inputs, needed, *weights) or ctx.call.gradients(*weights)
         return *(x if need else None for x, need in zip(gradients, needed, strict=True)), None, None
 
 
@@ -242,21 +239,6 @@ def _or_zeros(gradient: Tensor | None, part: Tensor, other: Tensor | None) -> Te
     if gradient is not None:
         return gradient
     return torch.zeros_like(part, dtype=None if other is None else other.dtype)
-
-
-def _again(
-    formula: Formula,
-    inputs: tuple[Tensor | None, ...],
-    needed: Sequence[bool],
-    weights: Tensor | tuple[Tensor, ...],
-) -> list[Tensor | None]:
-    """The gradients of the inputs by torch operators, from those of the outputs."""
-    with torch.enable_grad():
-        outputs = formula()
-    wanted = [x for x, need in zip(inputs, needed, strict=True) if need and x is not None]
-    create = torch.is_grad_enabled()
-    each = iter(torch.autograd.grad(outputs, wanted, weights, create_graph=create, allow_unused=True))
-    return [next(each) if need else None for need in needed]
 
 
 def as_bytes(x: Tensor) -> Tensor:

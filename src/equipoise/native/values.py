@@ -6,6 +6,7 @@ Every use of torch's private interface `torch._C` is in this file.
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -144,6 +145,26 @@ def memory(x: Tensor) -> Tensor:
 def capturing(x: Tensor) -> bool:
     """Whether a CUDA graph is being captured, which needs its own memory and must not wait for the device."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def cached(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Keep the tensors that a function makes, of which the last argument is the device, for later calls.
+
+    On a GPU, making one takes longer than a short chain. In a trace, and while a CUDA graph is captured, each is new.
+    """
+
+    @lru_cache(maxsize=64)
+    def kept(*arguments: Any) -> Tensor:
+        with torch.inference_mode(False):  # autograd cannot save an inference tensor
+            return make(*arguments)
+
+    def call(*arguments: Any) -> Tensor:
+        device = arguments[-1]
+        if traced() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            return make(*arguments)
+        return kept(*arguments)
+
+    return call
 
 
 def has_values(x: Tensor) -> bool:

@@ -10,21 +10,17 @@ operations; `tests/scaling/test_closed_form.py` compares both. Second derivative
 those of a vmap, come from there (`formula`).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..chain.problem import positions
-from ..native.values import has_values
+from ..native.formula import Formula, gradients_by_formula
 from . import learned
 from .broadcasting import multiply
 from .norms import mean_abs
 from .pace import Paced, moved
-
-Formula = Callable[[], tuple[Tensor, Tensor]]
-"""U' and W' by functions that autograd records."""
 
 
 class LearnedStep(torch.autograd.Function):
@@ -51,13 +47,10 @@ class LearnedStep(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, to_unary: Tensor, to_pairwise: Tensor) -> tuple[Tensor | None, ...]:
         unary, pairwise, counted, lengths, weights, u, w = ctx.saved_tensors
-        if torch.is_grad_enabled() or not (has_values(to_unary) and has_values(to_pairwise)):
-            inputs = [x for x, needed in zip((unary, pairwise), ctx.needs_input_grad, strict=False) if needed]
-            with torch.enable_grad():
-                outputs = ctx.formula()
-            create, given = torch.is_grad_enabled(), (to_unary, to_pairwise)
-            each = iter(torch.autograd.grad(outputs, inputs, given, create_graph=create, allow_unused=True))
-            return *(next(each) if needed else None for needed in ctx.needs_input_grad[:2]), *(None,) * 5
+        inputs, needed = (unary, pairwise), ctx.needs_input_grad[:2]
+        gradients = gradients_by_formula(ctx.formula, inputs, needed, to_unary, to_pairwise)
+        if gradients is not None:
+            return *gradients, *(None,) * 5
         du, dw = ctx.a * _inner_product(unary, to_unary), ctx.b * _inner_product(pairwise, to_pairwise)
         mean, number = learned.batch_mean(ctx.state, u, weights)
         factor_u, factor_w = learned.gradient_factors(ctx.state, lambda: (u, w), weights)

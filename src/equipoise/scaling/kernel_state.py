@@ -1,12 +1,11 @@
 """What the kernels of a layer need of a scaling method: its factors, if they are constant or learned."""
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..native.values import capturing, eager
+from ..native.values import cached
 
 KINDS = FIXED, LEARNED, LEARNING = range(3)
 """Kinds of scaling: a constant factor, learned factors in a prediction, and in a training step."""
@@ -32,13 +31,10 @@ class KernelState(NamedTuple):
 
 
 def one(x: Tensor) -> Tensor:
-    """The number 1, for the state of a layer without scaling, in x's dtype. Cached: on a GPU, making it is a launch."""
-    if capturing(x) or not eager():
-        return x.new_ones(())
-    return _cached_one(x.dtype, x.device)
+    """The number 1, for the state of a layer without scaling, in x's dtype."""
+    return _one(x.dtype, x.device)
 
 
-@lru_cache(maxsize=64)
-def _cached_one(dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        return torch.ones((), dtype=dtype, device=device)
+@cached
+def _one(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones((), dtype=dtype, device=device)
