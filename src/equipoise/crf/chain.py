@@ -6,6 +6,7 @@ F(Y | X) = sum_t U'(x_t, y_t) + sum_t W'(y_t, y_{t+1}) + start(y_1) + end(y_L)
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,11 +144,11 @@ class ChainCRF(Predictions):
         >>> f"{crf.loss(torch.zeros(1, 4, 2), torch.tensor([[0, 1, 1, 0]])).exp():.4f}"  # one label of two
         '2.0000'
         """
-        given = Supervision(labels, allowed, targets, weights, class_weights, label_smoothing)
         asked = self._objective(objective)
-        one_each = labels is not None and allowed is targets is weights is class_weights is None
-        if labels is None or not one_each or label_smoothing or unknown:
-            return self._loss_of(given, unary, mask, asked, reduction, unknown)
+        given = partial(Supervision, labels, allowed, targets, weights, class_weights, label_smoothing)
+        one_each = allowed is targets is weights is class_weights is None and not label_smoothing
+        if labels is None or not one_each or unknown:
+            return self._loss_of(given(), unary, mask, asked, reduction, unknown)
 
         def formula() -> Tensor:
             """What runs where no kernels answer (`choice`); `tests/crf/test_kernels.py` compares kernels with it."""
@@ -155,7 +156,7 @@ class ChainCRF(Predictions):
 
         loss = self._loss_by_kernels(unary, labels, mask, asked, reduction, formula)
         if isinstance(loss, Reason) and unknown is None and has_unknown(labels):
-            return self._loss_of(given, unary, mask, asked, reduction, True)
+            return self._loss_of(given(), unary, mask, asked, reduction, True)
         return formula() if isinstance(loss, Reason) else loss
 
     def _losses(

@@ -24,7 +24,7 @@ from ..native.formula import gradients_by_formula
 from ..objectives import RULES, Objective
 from ..scaling.kernel_state import LEARNING, KernelState
 from .reasons import Reason
-from .reduction import MEANS, reduce
+from .reduction import reduce
 
 Gradients = Callable[[Tensor], tuple[Tensor | None, ...]]
 """The gradients of unary, pairwise, start and end from that of the loss, a number. Moves the state of learned scaling.
@@ -111,10 +111,11 @@ class Prepared(NamedTuple):
 
 def kernel_name_and_total(objective: Objective, reduction: str) -> tuple[str | None, Total | None]:
     """What kernels call the loss of an objective, and its total; None for what they do not compute."""
-    loss, name = objective.loss, None
-    if loss is objectives.likelihood or loss is objectives.marginal:
-        name = "likelihood" if loss is objectives.likelihood else "cross_entropy"
-    total = TOTALS.get((reduction, loss in MEANS))
+    name, total = None, None
+    if objective.loss is objectives.likelihood:
+        name, total = "likelihood", TOTALS.get((reduction, False))
+    elif objective.loss is objectives.marginal:
+        name, total = "cross_entropy", TOTALS.get((reduction, True))
     if total is None:
         check_reduction(reduction)
     return name, total
