@@ -171,7 +171,8 @@ def by_operators() -> bool:
 
 def mean_field(chain: Problem, iterations: int, schedule: str) -> Tensor:
     """`meanfield.mean_field`, by the Triton kernels if they support the problem."""
-    if cannot_run_on_gpu(chain) is None and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule):
+    here = cannot_run_on_gpu(chain) is None and not values.transforming()
+    if here and gpu_meanfield.supports(chain.unary, chain.pairwise, schedule):
         return gpu_meanfield.mean_field(*chain, iterations)
     return meanfield.mean_field(*chain, iterations, schedule)
 

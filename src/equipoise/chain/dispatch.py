@@ -11,7 +11,6 @@ from torch.autograd import Function
 from . import backends
 from .derivatives import CrossEntropy, Entropy, FusedLoss, LogMarginals, LogPartition, Marginals, apply
 from .problem import Problem, per_edge
-from .reference import NONE
 from .totals import Total
 from .traced import OPERATORS
 
@@ -63,7 +62,8 @@ def edge_marginals(chain: Problem) -> Tensor:
         return backends.load(backend).edge_marginals(*chain.spread())
     # The gradient of log Z with respect to a matrix for each edge.
     chain, backend = backends.choose(chain._replace(pairwise=per_edge(chain.pairwise, chain.unary)))
-    return apply(Marginals, torch.ones_like(chain.unary[..., 0, 0]), *chain, NONE.alpha, None, backend)[1]
+    weight, no_alpha = torch.ones_like(chain.unary[..., 0, 0]), chain.unary.new_empty(0)
+    return apply(Marginals, weight, *chain, no_alpha, None, backend)[1]
 
 
 def entropy(chain: Problem) -> Tensor:

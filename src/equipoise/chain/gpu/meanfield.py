@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...native.values import resolved, transforming
+from ...native.values import resolved
 from .. import meanfield
 from . import meanfield_kernels
 from .launch import WARPS, matrix_layout
@@ -18,11 +18,11 @@ MAX_LABELS = 64  # two matrices and the gradient of one fill the registers of a 
 
 
 def supports(unary: Tensor, pairwise: Tensor, schedule: str) -> bool:
-    """Whether the kernels support this problem, and no trace or transform is active."""
+    """Whether the kernels support this problem."""
     *batch, _, m = unary.shape
     plain = unary.is_cuda and unary.dtype == pairwise.dtype == torch.float32 and m <= MAX_LABELS
     shared = pairwise.shape[-3] == 1 and matrix_layout(tuple(batch), tuple(pairwise.shape[:-3]))[2]
-    return plain and shared and schedule == "sequential" and unary.numel() > 0 and not transforming()
+    return plain and shared and schedule == "sequential" and unary.numel() > 0
 
 
 def mean_field(unary: Tensor, pairwise: Tensor, lengths: Tensor, iterations: int) -> Tensor:
