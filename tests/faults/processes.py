@@ -35,7 +35,7 @@ def start(
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it took too long"
