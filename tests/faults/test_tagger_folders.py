@@ -25,9 +25,9 @@ KINDS = ("bilstm", "encoder")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_changed_bit_is_refused(kind: str, tmp_path: Path) -> None:
-    """Bits of all files, at equal distances: in names, shapes, numbers and texts."""
+    """Bits of all files but the model card, at equal distances: in names, shapes, numbers and texts."""
     put(kind, tmp_path)
-    for path in sorted(tmp_path.iterdir()):
+    for path in sorted(each for each in tmp_path.iterdir() if each.name != "README.md"):
         whole = path.read_bytes()
         for place in range(0, len(whole), max(len(whole) // 12, 1)):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
@@ -35,6 +35,17 @@ def test_every_changed_bit_is_refused(kind: str, tmp_path: Path) -> None:
                 load(tmp_path)
         path.write_bytes(whole)
     assert tagged(tmp_path) == original(kind)[1]
+
+
+def test_a_model_card_may_be_edited_and_that_of_a_person_stays(tmp_path: Path) -> None:
+    card = put("encoder", tmp_path / "a") / "README.md"
+    card.write_text(card.read_text() + "It knows rivers, too.")
+    assert tagged(tmp_path / "a") == original("encoder")[1]
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "README.md").write_text("mine")
+    for _ in range(2):
+        save(made("encoder"), tmp_path / "b", ABOUT)
+    assert (tmp_path / "b" / "README.md").read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -33,6 +33,8 @@ STATE = "training.safetensors"
 """The state of an unfinished training, see `training`. It is no part of the model."""
 REPORTS = ("report.html", "report.txt", "learning-curve.svg", "confusion.svg")
 """What `report` writes beside the model. It is no part of it."""
+CARD = "README.md"
+"""The model card of a net with an encoder. People may edit it, so it has no say in whether a model is damaged."""
 PART, NEXT = ".tagger.part", ".tagger.next"
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
@@ -59,7 +61,8 @@ def read(folder: Path) -> Content:
         try:
             data, path = _description(folder)
             fields = description.parse(data, path)
-            return Content(folder, fields, {name: _checked(folder, name, fields) for name in _names(folder, fields)})
+            names = [name for name in _names(folder, fields) if name != CARD]
+            return Content(folder, fields, {name: _checked(folder, name, fields) for name in names})
         except (DataError, FileNotFoundError):
             if attempt == TRIES - 1 or _description(folder)[0] == data:
                 raise
@@ -85,6 +88,8 @@ def write(folder: Path, fields: dict[str, Any], make: Callable[[Path], None]) ->
             shutil.rmtree(part)
         part.mkdir()
         make(part)
+        if (folder / CARD).exists() and CARD not in _old_names(folder):  # somebody else's
+            (part / CARD).unlink(missing_ok=True)
         files = {}
         for path in sorted(part.iterdir()):
             if path.is_file() and description.is_plain(path.name):
