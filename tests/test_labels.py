@@ -98,8 +98,8 @@ def test_repaired_spans_are_those_of_seqeval_in_its_default_mode(scheme: str, da
 @given(sequence=st.lists(st.sampled_from(["O", "B-X", "I-X"]), min_size=1, max_size=8))
 def test_repair_of_one_type_equals_that_of_the_layer(sequence: list[str]) -> None:
     names = ["O", "B-X", "I-X"]
-    y = torch.tensor([names.index(label) for label in sequence])
-    nearest = gold.nearest(constraints.from_labels(names, "BIO"), y, torch.tensor(len(y)))
+    sets = torch.eye(len(names), dtype=torch.bool)[[names.index(label) for label in sequence]]
+    nearest, _ = gold.nearest(constraints.from_labels(names, "BIO"), sets, torch.tensor(len(sequence)))
     assert labels.convert(sequence, "BIO", "BIO", "repair") == [names[i] for i in nearest]
 
 

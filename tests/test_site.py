@@ -129,10 +129,10 @@ def test_the_home_page_is_one_screen_and_the_search_works_from_disk(site: Path, 
         assert {before, tab.run(scheme)} == {"default", "slate"}
         tab.open(site / "guides" / "masks.html", 400)
         tab.run("document.querySelector('label[for=__search]').click()")
-        tab.run("document.querySelector('[data-md-component=search-query]').focus()")
-        tab.call("Input.insertText", text="mean_field")
         links = "[...document.querySelectorAll('.md-search-result__link')].map(x => x.getAttribute('href'))"
-        end = time.monotonic() + 20
-        while not (hits := tab.run(links)) and time.monotonic() < end:
-            time.sleep(0.1)
+        end = time.monotonic() + 60
+        while not (hits := tab.run(links)) and time.monotonic() < end:  # typed again: the index may not be read yet
+            tab.run("document.querySelector('[data-md-component=search-query]').select()")
+            tab.call("Input.insertText", text="mean_field")
+            time.sleep(1)
         assert any("reference/chain.html" in link for link in hits), hits

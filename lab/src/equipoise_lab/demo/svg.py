@@ -41,7 +41,7 @@ def curves(
     1
     """
     legend = 42 + LETTER * max(map(len, series), default=0)
-    width, height, left, top, bottom, right = 490 + legend, 322, 52, 26, 40, legend
+    width, height, left, top, bottom, right = 490 + legend, 325, 52, 26, 43, legend
     scale = math.log10 if logarithmic else float
     values = [scale(value) for line in series.values() for value in line if value > 0 or not logarithmic]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
@@ -75,7 +75,7 @@ def curves(
         down = 20 + 20 * number
         parts.append(f'<path {stroke} d="M{width - right + 12} {down - 4}h20"/>')
         parts.append(f'<text x="{width - right + 38}" y="{down}">{escape(name)}</text>')
-    parts.append(f'<text x="{left}" y="{height - 4}">{escape(x)}</text><text x="4" y="13">{escape(y)}</text>')
+    parts.append(f'<text x="{left}" y="{height - 7}">{escape(x)}</text><text x="4" y="13">{escape(y)}</text>')
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(y)}">{"".join(parts)}</svg>'
 
 
