@@ -205,6 +205,7 @@ def test_every_note_of_the_repository_belongs_to_a_table_or_figure() -> None:
     assert notes
     tuned = [task for task in TASKS if catalogue.tuning(task)]
     known = {f"{task}/{name}" for task in tuned for name in catalogue.names(task)}
+    known |= {f"ocr/{name}" for name in protocol.TABLES}
     assert set(notes) <= known | {f"tagging/{name}" for name in finetuning.TABLES} | {"summary/learned"}
     for path in {path for text in notes.values() for path in re.findall(r"`((?:studies|benchmarks)/[^`]+)`", text)}:
         assert (Path(__file__).parents[3] / path).is_file(), path
